@@ -1,0 +1,3 @@
+"""Nonbis: not twice for the same thing."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The simulated bank, a process of its own."""

@@ -1,0 +1,1 @@
+"""The client: asks again under the same name and never guesses."""

@@ -1,0 +1,1 @@
+"""Faces: thin translations between a protocol and the engine."""

@@ -1,0 +1,1 @@
+"""Rails: what carries out the effect."""

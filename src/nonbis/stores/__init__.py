@@ -1,0 +1,1 @@
+"""Stores: memory (the reference model) and SQLite, behind one port."""

@@ -1,0 +1,1 @@
+"""Upkeep: what runs beside the calls: sweeping, settling, queries."""
