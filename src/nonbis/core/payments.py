@@ -162,7 +162,7 @@ def _description(description: Any) -> str | None:
         return description
     raise MemberInvalid(
         "description",
-        f"description must be a string of up to {DESCRIPTION_LENGTH_MAX} characters, without NUL",
+        f"description must be text of up to {DESCRIPTION_LENGTH_MAX} characters, without NUL",
     )
 
 
@@ -185,7 +185,7 @@ def _metadata(metadata: Any) -> dict[str, str] | None:
     raise MemberInvalid(
         "metadata",
         f"metadata must be an object of at most {METADATA_MEMBERS_MAX} strings of up to"
-        f" {METADATA_VALUE_LENGTH_MAX} characters under names of 1 to {METADATA_NAME_LENGTH_MAX}, without NUL",
+        f" {METADATA_VALUE_LENGTH_MAX} characters under names of 1 to {METADATA_NAME_LENGTH_MAX}, no NUL",
     )
 
 
