@@ -91,6 +91,15 @@ def _others_open(record: Record, event: Event) -> bool:
     return bool(record.open_sends & ~send_bit(event.send))
 
 
+def _is_only_send_of_its_reference(record: Record, event: Event) -> bool:
+    """Whether a refusal that the rail shows under this reference can only be that of the open send.
+
+    Where a rail does not bind refusals, it may show that of an earlier resend or attempt while the
+    open one is under way. The reference is new for each attempt exactly if each one before was refused.
+    """
+    return record.sends <= 1 and record.attempt == record.refusals + 1
+
+
 Guard = Callable[[Record, Event], bool]
 
 GUARDS: dict[str, Guard] = {
@@ -107,7 +116,7 @@ GUARDS: dict[str, Guard] = {
     "no other send open": lambda record, event: not _others_open(record, event),
     "another send open": _others_open,
     "refusals bind": lambda record, event: event.binds_refusals,
-    "at most one send open": lambda record, event: record.open_sends & (record.open_sends - 1) == 0,
+    "only send of its reference": _is_only_send_of_its_reference,
     "same rail": lambda record, event: event.same_rail,
     "as seen": lambda record, event: event.seen == record.stamp,
     "settle window passed": lambda record, event: event.may_settle,
@@ -251,7 +260,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     *(
         _T((IN_DOUBT,), Kind.FOUND_REFUSED, ("same rail", "as seen", condition), State.FAILED,
            Reason.DECLINED, _REFUSED, JournalKind.SETTLED)
-        for condition in ("at most one send open", "refusals bind", "settle window passed")
+        for condition in ("only send of its reference", "refusals bind", "settle window passed")
     ),
     _T((IN_DOUBT,), Kind.FOUND_NOTHING, ("same rail", "as seen", "settle window passed"), State.FAILED,
        Reason.SETTLED, ("all sends are closed",), JournalKind.SETTLED),
