@@ -24,7 +24,10 @@ class Lane(Generic[Item, Result]):
     """
 
     def __init__(
-        self, write: Callable[[list[Item]], Awaitable[list[Result]]], batch_max: int, loop: asyncio.AbstractEventLoop
+        self,
+        write: Callable[[list[Item]], Awaitable[list[Result]]],
+        batch_max: int,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._write = write
         self._batch_max = batch_max

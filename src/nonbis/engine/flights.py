@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -77,25 +78,31 @@ class Flight:
     Attributes:
         record: the row as this process last wrote or read it; None until the claim is answered.
         request: the stored request, for telling a joiner what differs.
-        answer: set once; what every waiter is told.
-        abandoned: callers were told that nothing happens; it must not send any more.
+        claiming: the id drawn for its claim.
     """
 
-    __slots__ = ("_entered", "_waiters", "abandoned", "answer", "error", "record", "request")
+    __slots__ = (
+        "_answer",
+        "_ended",
+        "_entered",
+        "_error",
+        "_land",
+        "_waiters",
+        "claiming",
+        "record",
+        "request",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, land: Callable[[], object]) -> None:
         self.record: Record | None = None
         self.request: bytes | None = None
-        self.answer: Answer | None = None
-        self.error: BaseException | None = None
-        self.abandoned = False
+        self.claiming = 0
+        self._land = land
+        self._ended = False
+        self._answer: Answer | None = None
+        self._error: BaseException | None = None
         self._entered: list[asyncio.Future[None]] = []
         self._waiters: list[asyncio.Future[None]] = []
-
-    @property
-    def ended(self) -> bool:
-        """Whether waiters have been told."""
-        return self.answer is not None or self.error is not None
 
     def enter(self, record: Record, request: bytes) -> None:
         """The row is known: joiners can be judged against it."""
@@ -104,33 +111,54 @@ class Flight:
         _wake(self._entered)
 
     def finish(self, answer: Answer) -> None:
-        """Tell all waiters, once."""
-        if not self.ended:
-            self.answer = answer
-            _wake(self._entered)
-            _wake(self._waiters)
+        """Tell all waiters, once; later calls look at the row for themselves."""
+        self._end(answer, None)
 
     def fail(self, error: BaseException) -> None:
         """Tell all waiters that there is no answer."""
-        if not self.ended:
-            self.error = error
-            _wake(self._entered)
-            _wake(self._waiters)
+        self._end(None, error)
 
-    async def entered(self) -> None:
-        """Wait until the row is known or the flight has ended."""
-        if self.record is None and not self.ended:
+    def doubted(self, record: Record) -> None:
+        """The outcome is not known in time. The send may go on and report to ``record`` later."""
+        self.record = record
+        self.finish(Answer(standing=standing_of(record), record=record))
+
+    def _end(self, answer: Answer | None, error: BaseException | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._answer = answer
+        self._error = error
+        self._land()
+        _wake(self._entered)
+        _wake(self._waiters)
+
+    async def entered(self) -> Record:
+        """The row, as soon as it is known. Raises the flight's error if it ended before."""
+        if self.record is None and not self._ended:
             await _wait(self._entered)
+        if self.record is None:
+            raise self._error or AssertionError("a flight without a row has an error")
+        return self.record
 
     async def result(self) -> Answer:
         """Wait for the answer. A caller that is cancelled leaves the flight as it is."""
-        if not self.ended:
+        if not self._ended:
             await _wait(self._waiters)
-        if self.error is not None:
-            raise self.error
-        if self.answer is None:
-            raise AssertionError("a flight ends with an answer or an error")
-        return self.answer
+        if self._answer is None:
+            raise self._error or AssertionError("a flight ends with an answer or an error")
+        return self._answer
+
+    async def result_within(self, seconds: float) -> Answer | None:
+        """The answer if it comes within so many seconds, else None."""
+        if self._ended:
+            return await self.result()
+        if seconds <= 0:
+            return None
+        try:
+            return await asyncio.wait_for(self.result(), seconds)
+        except TimeoutError:
+            return None
 
 
 async def _wait(waiters: list[asyncio.Future[None]]) -> None:

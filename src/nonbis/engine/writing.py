@@ -1,0 +1,263 @@
+"""Decisions made durable: every change of every operation goes through ``Writer.apply``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from nonbis.core import windows
+from nonbis.core.machine import decide, needs_attention
+from nonbis.core.messages import Decision, Event, Kind, Moment, Reason, Record, State
+from nonbis.core.payments import Outcome, Receipt, decode_outcome, encode_outcome
+from nonbis.core.policy import Policy, RailFacts
+from nonbis.engine.commits import Lane
+from nonbis.engine.flights import Call
+from nonbis.engine.presence import Presence
+from nonbis.engine.timekeeping import Timekeeper
+from nonbis.errors import AnswerLost, StoreUnavailable
+from nonbis.ports import Advance, Advanced, Claim, Claimed, JournalEntry, Store, Stored, Verdict
+
+REPORTS = frozenset({Kind.REPORT_APPLIED, Kind.REPORT_DECLINED, Kind.REPORT_NOT_SENT, Kind.REPORT_UNKNOWN})
+_PERSON = frozenset({Kind.PERSON_APPLIED, Kind.PERSON_FAILED})
+_FOUND = frozenset({Kind.FOUND_APPLIED, Kind.FOUND_REFUSED, Kind.FOUND_NOTHING})
+_ENDS = frozenset({State.APPLIED, State.FAILED})
+_PAUSE_FIRST_SECONDS = 0.02
+_PAUSE_MAX_SECONDS = 1.0
+
+Describe = Callable[[Record, Receipt | None], Outcome]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What someone saw or wants, before it is judged against the row.
+
+    Attributes:
+        kind: what it is.
+        attempt, send: which send a report is of.
+        seen: the stamp that it was seen under; answers of the rail and of people.
+        asked: when the rail was asked; None means now.
+        forced: a person insists before the settle window has passed.
+        receipt: the rail's, with an applied.
+        facts: of the rail at hand, where one is.
+        who, because: words for the journal.
+    """
+
+    kind: Kind
+    attempt: int = 0
+    send: int = 0
+    seen: int = 0
+    asked: Moment | None = None
+    forced: bool = False
+    receipt: Receipt | None = None
+    facts: RailFacts | None = None
+    who: str = ""
+    because: str = ""
+
+
+class Applied(NamedTuple):
+    """The row after an observation; whether this process's write made it so; the outcome it wrote."""
+
+    record: Record
+    won: bool
+    outcome: Outcome | None
+
+
+class Writer:
+    """Turns observations into writes and repeats what must be repeated."""
+
+    def __init__(self, store: Store, presence: Presence, time: Timekeeper, policy: Policy) -> None:
+        loop = asyncio.get_running_loop()
+        self._store = store
+        self._presence = presence
+        self._time = time
+        self._policy = policy
+        self._claims: Lane[Claim, Claimed] = Lane(store.claim, policy.batch_max, loop)
+        self._advances: Lane[Advance, Advanced] = Lane(store.advance, policy.batch_max, loop)
+
+    async def claim(self, decision: Decision, call: Call) -> Stored | None:
+        """Insert the row; None if it is mine, else what is there already.
+
+        Raises StoreUnavailable if that can't be found out in time. The row may then still appear, but
+        this process has forgotten it and will never send for it: its next beat finds it so.
+        """
+        record = decision.record
+        if record is None:
+            raise AssertionError("a claim is always a row")
+        claim = Claim(
+            record=record,
+            tenant=call.tenant,
+            scope=call.scope,
+            request=call.request,
+            attention=needs_attention(record),
+            journal=self._journal(record, decision, None),
+        )
+        return (await self._decided(self._claims, claim)).existing
+
+    async def apply(
+        self, record: Record, observation: Observation, describe: Describe | None = None
+    ) -> Applied:
+        """Judge the observation against the row, as often as the row moves on meanwhile.
+
+        A report of a send is repeated until it is decided, for as long as the process lives; all else
+        raises StoreUnavailable or AnswerLost when the store stays away.
+        """
+        pause = _PAUSE_FIRST_SECONDS
+        while True:
+            try:
+                return await self._apply(record, observation, describe)
+            except (StoreUnavailable, AnswerLost):
+                if observation.kind not in REPORTS:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_SECONDS)
+
+    async def would_write(self, record: Record, observation: Observation) -> bool:
+        """Whether ``apply`` would write something now."""
+        return decide(record, await self._event(record, observation)).record is not None
+
+    async def _apply(self, record: Record, observation: Observation, describe: Describe | None) -> Applied:
+        while True:
+            decision = decide(record, await self._event(record, observation))
+            after = decision.record
+            if after is None:
+                if decision.journal is not None:
+                    await self._note(record, decision, observation)
+                return Applied(record, won=False, outcome=None)
+            outcome = None
+            if describe is not None and after.state in _ENDS and after.state is not record.state:
+                outcome = describe(after, observation.receipt)
+            advanced = await self._decided(
+                self._advances, self._advance(record, decision, after, observation, outcome)
+            )
+            if advanced.verdict is Verdict.WON:
+                return Applied(after, won=True, outcome=outcome)
+            if advanced.record is None:
+                raise AssertionError("a store that says lost shows the row")
+            record = advanced.record
+
+    async def _decided(self, lane: Lane[Item, Result], item: Item) -> Result:
+        """The answer to one write. A lost answer is settled by repeating the write, never by a read."""
+        pause = _PAUSE_FIRST_SECONDS
+        begun = self._time.monotonic()
+        unsure = False
+        while True:
+            try:
+                result = await lane.submit(item)
+                if not (isinstance(result, Advanced) and result.verdict is Verdict.UNSEEN):
+                    return result
+                unsure = True
+            except AnswerLost:
+                unsure = True
+            except StoreUnavailable:
+                if not unsure:
+                    raise
+            if self._time.monotonic() - begun > self._policy.store_wait_seconds:
+                raise AnswerLost("the store has not answered; the write may or may not have happened")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_SECONDS)
+
+    def _advance(
+        self,
+        before: Record,
+        decision: Decision,
+        after: Record,
+        observation: Observation,
+        outcome: Outcome | None,
+    ) -> Advance:
+        attention = needs_attention(after)
+        return Advance(
+            record=after,
+            expected=before.stamp,
+            outcome=None if outcome is None else encode_outcome(outcome),
+            attention=attention if attention is not needs_attention(before) else None,
+            journal=self._journal(after, decision, observation),
+        )
+
+    async def _note(self, record: Record, decision: Decision, observation: Observation) -> None:
+        entry = self._journal(record, decision, observation)
+        if entry is not None:
+            await self._store.note([entry])
+
+    def _journal(
+        self, record: Record, decision: Decision, observation: Observation | None
+    ) -> JournalEntry | None:
+        if decision.journal is None:
+            return None
+        return JournalEntry(
+            id=record.id,
+            kind=decision.journal,
+            machine=self._machine(),
+            stamp=record.stamp,
+            at_ms=self._time.wall_ms(),
+            state=record.state,
+            reason=record.reason or "",
+            attempt=record.attempt,
+            rule=decision.rule,
+            who=observation.who if observation else "",
+            because=observation.because if observation else "",
+        )
+
+    def _machine(self) -> int:
+        current = self._presence.incarnation
+        return 0 if current is None else current.machine
+
+    async def _event(self, record: Record, observation: Observation) -> Event:
+        present = await self._presence.present()
+        now = self._time.now()
+        return Event(
+            kind=observation.kind,
+            me=present.machine,
+            stamp=present.draw(),
+            now=now,
+            attempt=observation.attempt,
+            send=observation.send,
+            seen=observation.seen,
+            forced=observation.forced,
+            **await self._judgements(record, observation, now),
+        )
+
+    async def _judgements(self, record: Record, observation: Observation, now: Moment) -> dict[str, Any]:
+        """What of the event depends on the row, the clocks, the rail at hand and the other machines."""
+        kind, facts = observation.kind, observation.facts
+        found: dict[str, Any] = {}
+        if facts is not None:
+            found["binds_refusals"] = facts.binds_refusals
+            found["same_rail"] = (facts.name, facts.account) == (record.rail, record.account)
+            found["rail"], found["account"] = facts.name, facts.account
+        if kind in _FOUND or kind in _PERSON:
+            found["may_settle"] = self._may_settle(record, observation.asked or now, facts)
+        if kind is Kind.RETRY:
+            allowed = self._policy.retry_failed or record.reason is Reason.NOT_SENT
+            found["may_retry"] = allowed and windows.may_retry(record, now, self._policy)
+        elif kind is Kind.RESEND and facts is not None:
+            found["may_resend"] = windows.may_resend(record, now, self._policy, facts)
+        elif kind is Kind.OWNER_LOST or kind is Kind.TAKE_OVER:
+            found["owner_living"] = await self._presence.is_living(record.owner)
+        elif kind is Kind.OVERDUE:
+            found["overdue"] = windows.overdue(record, now, self._policy)
+        if observation.receipt is not None and record.state is State.APPLIED:
+            found["receipt_differs"] = await self._receipt_differs(record, observation.receipt)
+        return found
+
+    def _may_settle(self, record: Record, asked: Moment, facts: RailFacts | None) -> bool:
+        if facts is None:
+            return False
+        seconds = windows.settle_seconds(self._policy.send_deadline_seconds, facts)
+        return windows.may_settle(record, asked, seconds)
+
+    async def _receipt_differs(self, record: Record, receipt: Receipt) -> bool:
+        """Whether two receipts of one reference name two transfers: then there were two effects."""
+        stored = await self._store.find(record.digest)
+        if stored is None or stored.outcome is None:
+            return False
+        before = decode_outcome(stored.outcome).receipt
+        return before is not None and any(
+            getattr(before, name) is not None
+            and getattr(receipt, name) is not None
+            and getattr(before, name) != getattr(receipt, name)
+            for name in ("id", "at", "reference")
+        )
