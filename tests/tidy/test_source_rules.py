@@ -42,7 +42,7 @@ def silenced_without_reason(tree: ast.Module, text: str) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.search(r"#\s*(type:\s*ignore|noqa)\b(.*)", line)
         if mark and not re.match(
-            r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)\s*(#|--?|\()?\s*\w{2,}", mark[2]
+            r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)\s*(#|--?|\()?\s*\w+", mark[2]
         ):
             found.append(f"line {number}: {line.strip()}")
     return found
