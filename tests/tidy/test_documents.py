@@ -102,7 +102,7 @@ def test_every_make_target_that_is_named_exists() -> None:
     named = {
         target
         for path in {*DOCUMENTS, *TOP}
-        for target in re.findall(r"(?:^|[`$]\s?)make ([a-z]+)", path.read_text(), re.M)
+        for target in re.findall(r"(?:^|[`$]\s?)make ([a-z]+)", path.read_text(), re.MULTILINE)
     }
     assert {"serve", "test"} <= named
     assert named - targets == set()

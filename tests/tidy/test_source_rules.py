@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,16 +38,19 @@ def without_docstring(tree: ast.Module, text: str) -> list[str]:
     return [name for node, name in public_nodes(tree) if not ast.get_docstring(node)]  # type: ignore[arg-type]  # ast's own types are too wide
 
 
+SILENCED = re.compile(r"#\s*(?:type:\s*ignore|noqa)\b(.*)")
+CODE_AND_REASON = re.compile(r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)\s*(#|--?|\()?\s*\w+")
+
+
 def silenced_without_reason(tree: ast.Module, text: str) -> list[str]:
     """``type: ignore`` and ``noqa`` need a code and, behind it, a reason."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = re.search(r"#\s*(type:\s*ignore|noqa)\b(.*)", line)
-        if mark and not re.match(
-            r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)\s*(#|--?|\()?\s*\w+", mark[2]
-        ):
-            found.append(f"line {number}: {line.strip()}")
-    return found
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+        and (mark := SILENCED.match(token.string))
+        and not CODE_AND_REASON.match(mark[1])
+    ]
 
 
 def skips_without_reason(tree: ast.Module, text: str) -> list[str]:
