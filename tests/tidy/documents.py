@@ -116,7 +116,9 @@ class Stage:
         programs = self.folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         (programs / "activate").write_text("")
+        python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
         for name, text in (
+            ("python", python),
             ("nonbis", WRAPPER.format(command=self.command, ports=self.ports)),
             ("make", MAKE),
         ):

@@ -106,3 +106,17 @@ def test_every_make_target_that_is_named_exists() -> None:
     }
     assert {"serve", "test"} <= named
     assert named - targets == set()
+
+
+def folders_differ(told: str, there: set[str]) -> set[str]:
+    """Folders of tests that a document names and that are not there, or the other way round."""
+    return set(re.findall(r"`tests/(\w+)`", told)) ^ there
+
+
+def test_every_layer_of_tests_is_told() -> None:
+    there = {path.relative_to(ROOT).parts[1] for path in files_under("tests")}
+    assert folders_differ((ROOT / "docs" / "testing.md").read_text(), there) == set()
+
+
+def test_an_untold_layer_is_found() -> None:
+    assert folders_differ("`tests/core` and `tests/gone`", {"core", "new"}) == {"gone", "new"}

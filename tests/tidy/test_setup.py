@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.tidy.source import ROOT
 
@@ -61,38 +65,50 @@ def test_continuous_integration_runs_the_same_as_a_person() -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 
-def dry_run(target: str, *settings: str) -> str:
-    """The commands that make would run for a target, all set-up included."""
+def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """A make of its own, whatever the make that runs these tests was told."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        ["make", "--dry-run", "--always-make", target, *settings],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-
-
-def test_serve_and_test_do_their_own_set_up() -> None:
-    for target, last in (("serve", "nonbis serve"), ("test", "pytest")):
-        commands = dry_run(target)
-        assert commands.index("--require-hashes") < commands.index(last)
-
-
-def test_the_environment_is_renewed_with_the_lock() -> None:
-    text = (ROOT / "Makefile").read_text()
-    assert "$(READY): requirements.lock pyproject.toml" in text
-
-
-def test_an_old_python_is_told_in_one_line(tmp_path) -> None:
-    old = tmp_path / "old"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
-    old.chmod(0o755)
-    run = subprocess.run(
-        ["make", "--always-make", "install", f"PYTHON={old}"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
+        ["make", *arguments], cwd=folder, env=kept, check=False, capture_output=True, text=True
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "last"), [("serve", "nonbis serve"), ("test", "pytest"), ("lint", "mypy")]
+)
+def test_each_target_does_its_own_set_up(target: str, last: str) -> None:
+    commands = make("--dry-run", "--always-make", target).stdout
+    assert commands.index("-m venv") < commands.index("--require-hashes") < commands.index(last)
+
+
+def test_the_environment_is_renewed_with_the_lock(tmp_path: Path) -> None:
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    ready = tmp_path / ".venv" / ".ready"
+    ready.parent.mkdir()
+    ready.touch()
+    assert make("--question", "install", folder=tmp_path).returncode == 0
+    later = ready.stat().st_mtime + 10
+    os.utime(tmp_path / "requirements.lock", (later, later))
+    assert make("--question", "install", folder=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 1", "Nonbis needs Python 3.11 or newer, but this is: Python 3.9.2"),
+        ('case "$2" in *ensurepip*) exit 1 ;; esac', "apt-get install python3-venv"),
+    ],
+)
+def test_an_unfit_python_is_told_in_one_line(script: str, told: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    unfit = tmp_path / "unfit"
+    unfit.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\n{script}\nexit 0\n')
+    unfit.chmod(0o755)
+    run = make("install", f"PYTHON={unfit}", folder=tmp_path)
     assert run.returncode != 0
-    assert "needs Python 3.11 or newer, but this is: Python 3.9.2" in run.stdout
+    assert told in run.stdout
+    assert len(run.stdout.splitlines()) == 1
+    assert not (tmp_path / ".venv").exists()
