@@ -27,7 +27,6 @@ from nonbis.rails.simulated_ledger import (
     wall_ms,
 )
 
-DEFAULT_LEDGER = "nonbis-simulated.jsonl"
 FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 """It dedupes as long as its ledger lives; a number, since infinity has no JSON."""
 SETTLE_WINDOW_SECONDS = 5.0
