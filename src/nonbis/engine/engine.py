@@ -16,7 +16,7 @@ from nonbis.core.ids import format_id
 from nonbis.core.machine import decide
 from nonbis.core.messages import Event, Kind, Reason, Record, State
 from nonbis.core.names import reference
-from nonbis.core.payments import decode_outcome
+from nonbis.core.payments import Outcome, decode_outcome
 from nonbis.core.policy import Agreement, Policy, joined, weaker
 from nonbis.engine.attempts import Attempts, Ready
 from nonbis.engine.effects import Effect, Effects
@@ -25,7 +25,7 @@ from nonbis.engine.presence import Presence
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Timekeeper
 from nonbis.engine.writing import Applied, Describe, Observation, Writer
-from nonbis.errors import EngineStopping, StoreUnsafe
+from nonbis.errors import AnswerLost, EngineStopping, StoreUnavailable, StoreUnsafe
 from nonbis.failpoints import Failpoint
 from nonbis.ports import Clock, FoundKind, Store, Stored
 
@@ -91,8 +91,8 @@ class Engine:
     async def run(self, call: Call, effect: Effect, *, wait_seconds: float | None = None) -> Answer:
         """Have the call's operation done at most once, and tell what became of it.
 
-        Raises StoreUnavailable (nothing sent), EngineStopping (nothing sent). The operation goes on
-        if the caller is cancelled.
+        Raises StoreUnavailable and EngineStopping (nothing was sent), AnswerLost (the row can't be read:
+        unknown to this caller). The operation goes on if the caller is cancelled.
         """
         flight = self._flights.get(call.digest)
         if flight is not None:
@@ -134,13 +134,23 @@ class Engine:
             flight.finish(answer)
 
     async def _carry_out(self, flight: Flight, call: Call, effect: Effect) -> Answer:
-        ready = await self._claim(flight, call, effect)
-        if isinstance(ready, Answer):
-            return ready
-        return await self._told(await self._attempts.make(flight, effect, ready))
+        claimed = await self._claim(flight, call, effect)
+        try:
+            ready = (
+                claimed if isinstance(claimed, Ready) else await self._judge(flight, call, effect, claimed)
+            )
+            if isinstance(ready, Answer):
+                return ready
+            return await self._told(await self._attempts.make(flight, effect, ready))
+        except StoreUnavailable as error:
+            # before the claim this means "nothing was sent"; from here on it must not be read so
+            raise AnswerLost(f"the row of this name can't be read now: {error}") from error
 
-    async def _claim(self, flight: Flight, call: Call, effect: Effect) -> Ready | Answer:
-        """Insert the row. The deadline of the send is counted from before that write."""
+    async def _claim(self, flight: Flight, call: Call, effect: Effect) -> Ready | Stored:
+        """Insert the row, or show the one that is there.
+
+        The deadline of the send is counted from before that write.
+        """
         present = await self.presence.present()
         deadline = self.time.deadline(self.policy.send_deadline_seconds)
         facts = effect.facts
@@ -161,7 +171,7 @@ class Engine:
         existing = await self.writer.claim(decision, call)
         if existing is not None:
             flight.enter(existing.record, existing.request)
-            return await self._judge(flight, call, effect, existing)
+            return existing
         record = _written(decision.record)
         flight.enter(record, call.request)
         return Ready(record, deadline)
@@ -230,8 +240,17 @@ class Engine:
         if stored is None:
             return Answer(standing=Standing.IN_DOUBT, record=record)
         standing = standing_of(stored.record)
-        outcome = decode_outcome(stored.outcome) if stored.outcome is not None else None
-        return Answer(standing=standing, record=stored.record, outcome=outcome, replayed=True)
+        if standing is not Standing.FINAL:
+            return Answer(standing=standing, record=stored.record)
+        return Answer(
+            standing=standing, record=stored.record, outcome=self._kept_outcome(stored), replayed=True
+        )
+
+    def _kept_outcome(self, stored: Stored) -> Outcome | None:
+        """What was kept; made anew for a row that ended without a caller. None for a tombstone."""
+        if stored.outcome is not None:
+            return decode_outcome(stored.outcome)
+        return self.effects.outcome(stored, stored.record, None) if stored.request else None
 
     def describe(self, stored: Stored) -> Describe:
         """Makes the outcome of a stored operation, no rail needed."""
@@ -244,8 +263,8 @@ class Engine:
         return record.digest in self._flights or self._attempts.knows(record)
 
     def ids_at_work(self) -> tuple[list[int], list[int]]:
-        """Ids of operations under way here, and ids drawn for claims that are not answered yet."""
-        known, claiming = [], []
+        """Ids of operations under way here, and ids drawn for claims whose answer is not known."""
+        known, claiming = [], self.writer.unsure_ids()
         for flight in self._flights.values():
             if flight.record is not None:
                 known.append(flight.record.id)

@@ -26,6 +26,8 @@ _FOUND = frozenset({Kind.FOUND_APPLIED, Kind.FOUND_REFUSED, Kind.FOUND_NOTHING})
 _ENDS = frozenset({State.APPLIED, State.FAILED})
 _PAUSE_FIRST_SECONDS = 0.02
 _PAUSE_MAX_SECONDS = 1.0
+_UNSURE_FOR_SECONDS = 600.0
+"""No store keeps a transaction under way for longer: its statement and idle time-outs end it."""
 
 Describe = Callable[[Record, Receipt | None], Outcome]
 Item = TypeVar("Item")
@@ -75,6 +77,8 @@ class Writer:
         self._presence = presence
         self._time = time
         self._policy = policy
+        self._unsure: dict[int, float] = {}
+        self.on_doubt: Callable[[Record], None] | None = None
         self._claims: Lane[Claim, Claimed] = Lane(store.claim, policy.batch_max, loop)
         self._advances: Lane[Advance, Advanced] = Lane(store.advance, policy.batch_max, loop)
 
@@ -95,7 +99,19 @@ class Writer:
             attention=needs_attention(record),
             journal=self._journal(record, decision, None),
         )
-        return (await self._decided(self._claims, claim)).existing
+        try:
+            return (await self._decided(self._claims, claim)).existing
+        except AnswerLost:
+            self._unsure[record.id] = self._time.monotonic()
+            raise StoreUnavailable("the store has not answered; nothing was sent") from None
+
+    def unsure_ids(self) -> list[int]:
+        """Ids of claims that were given up unanswered not long ago: their rows may still appear."""
+        now = self._time.monotonic()
+        self._unsure = {
+            number: since for number, since in self._unsure.items() if now - since < _UNSURE_FOR_SECONDS
+        }
+        return list(self._unsure)
 
     async def apply(
         self, record: Record, observation: Observation, describe: Describe | None = None
@@ -134,6 +150,8 @@ class Writer:
                 self._advances, self._advance(record, decision, after, observation, outcome)
             )
             if advanced.verdict is Verdict.WON:
+                if after.state is State.IN_DOUBT and self.on_doubt is not None:
+                    self.on_doubt(after)
                 return Applied(after, won=True, outcome=outcome)
             if advanced.record is None:
                 raise AssertionError("a store that says lost shows the row")
@@ -242,6 +260,10 @@ class Writer:
         if observation.receipt is not None and record.state is State.APPLIED:
             found["receipt_differs"] = await self._receipt_differs(record, observation.receipt)
         return found
+
+    def settle_window_passed(self, record: Record, facts: RailFacts) -> bool:
+        """Whether "not found" would count if the rail were asked now."""
+        return self._may_settle(record, self._time.now(), facts)
 
     def _may_settle(self, record: Record, asked: Moment, facts: RailFacts | None) -> bool:
         if facts is None:

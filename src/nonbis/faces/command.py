@@ -1,0 +1,154 @@
+"""``nonbis serve``: the payment service as a command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from nonbis import failpoints
+from nonbis.core.policy import SettingsUnsafe
+from nonbis.errors import NonbisError
+from nonbis.faces.settings import ServiceSettings, load_settings
+
+WORKER_VARIABLE = "NONBIS_WORKER"
+"""The settings of one of several workers, from its parent."""
+
+
+@click.command("serve")
+@click.option("--store", metavar="URL", help="Where operations are kept. Default: sqlite:///nonbis.db")
+@click.option("--rail", metavar="URL", help="What makes the transfers. Default: simulated:")
+@click.option("--host", metavar="H", help="Loopback address to listen on. Default: 127.0.0.1")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="P", help="Port; 0: a free one. Default: 8000")
+@click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Processes. Default: 1")
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings in TOML."
+)
+@click.option(
+    "--simulate-failures",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="Answer 500 with probability P at each of three points of a payment.",
+)
+@click.option("--raise-config", is_flag=True, default=None, help="Make these settings the store's agreement.")
+def serve(config: Path | None, **given: Any) -> None:
+    """Run the payment service."""
+    _log_to_stderr()
+    try:
+        settings = load_settings(config, **given)
+        failpoint = failpoints.from_environment()
+        listening = _reserve(settings.host, settings.port)
+        if settings.workers > 1:
+            sys.exit(_supervise(settings, listening))
+        asyncio.run(_serve(settings, failpoint, listening))
+    except SettingsUnsafe as error:
+        raise click.UsageError(str(error)) from error
+    except (NonbisError, ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _reserve(host: str, port: int) -> int:
+    """The port to listen on, shown to be free. The server's own socket would share a taken one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise OSError(f"can't listen on {host}:{port}: {error.strerror or error}") from error
+        taken: int = probe.getsockname()[1]
+        return taken
+
+
+async def _serve(settings: ServiceSettings, failpoint: failpoints.Failpoint, port: int) -> None:
+    """One process: open everything, listen, and stop gracefully on SIGTERM and SIGINT."""
+    from granian.constants import Interfaces  # noqa: PLC0415  (--help must not load the server)
+    from granian.server.embed import Server  # noqa: PLC0415
+
+    from nonbis.faces.service import Application, PaymentService  # noqa: PLC0415
+
+    service = await PaymentService.open(settings, failpoint)
+    server = Server(
+        Application(service),
+        address=settings.host,
+        port=port,
+        interface=Interfaces.ASGINL,
+        log_enabled=False,
+        websockets=False,
+        backlog=1024,
+        backpressure=4096,
+    )
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    running = loop.create_task(server.serve())
+    click.echo(f"nonbis serves http://{settings.host}:{port} on {service.engine.store.url}")
+    sys.stdout.flush()
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await service.drain()
+    server.stop()  # type: ignore[no-untyped-call]  # the server has no annotation here
+    await running
+    await service.close()
+
+
+def _supervise(settings: ServiceSettings, port: int) -> int:
+    """Keep ``workers`` processes on one port; one that is killed is replaced, without its failpoint.
+
+    One that ends by itself could not start: its settings or its store were refused, and so would be
+    those of all others.
+    """
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    environment = {**os.environ}
+    children = [_spawn(settings, port, environment) for _ in range(settings.workers)]
+    environment.pop(failpoints.VARIABLE, None)
+    code = 0
+    while signal.sigwait(signals) == signal.SIGCHLD:
+        ended = [child for child in children if child.poll() is not None]
+        code = max((child.returncode for child in ended), default=0)
+        if code > 0:
+            break
+        for child in ended:
+            children[children.index(child)] = _spawn(settings, port, environment)
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()
+    return max(code, 0)
+
+
+def _spawn(settings: ServiceSettings, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    own = msgspec.structs.replace(settings, workers=1, port=port)
+    return subprocess.Popen(
+        [sys.executable, "-c", "from nonbis.faces.command import work; work()"],
+        env={**environment, WORKER_VARIABLE: msgspec.json.encode(own).decode()},
+    )
+
+
+def work() -> None:
+    """One of several workers: its settings come from the parent, which has checked the port."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    _log_to_stderr()
+    settings = msgspec.json.decode(os.environ.pop(WORKER_VARIABLE), type=ServiceSettings)
+    try:
+        asyncio.run(_serve(settings, failpoints.from_environment(), settings.port))
+    except (NonbisError, ValueError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")

@@ -1,0 +1,110 @@
+"""Settling what is in doubt by the rail: asking it, or sending again under the same reference.
+
+Asked or resent at once, then after 2 s, doubling to 5 minutes, for as long as the row is in doubt. Only
+a rail of the row's name and account may do either; without one, or where the rail neither dedupes nor
+can be asked, the row waits for a late report or a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from nonbis.core.ids import format_id
+from nonbis.core.messages import Kind, Record, State
+from nonbis.core.names import reference
+from nonbis.engine.effects import Effect
+from nonbis.engine.engine import Engine
+from nonbis.engine.writing import Observation
+from nonbis.errors import StoreError
+from nonbis.ports import Found, FoundKind, Stored
+
+_log = logging.getLogger("nonbis.settling")
+
+DELAY_FIRST_SECONDS = 2.0
+DELAY_MAX_SECONDS = 300.0
+AT_ONCE_MAX = 16
+_SAYS = {
+    FoundKind.APPLIED: Kind.FOUND_APPLIED,
+    FoundKind.REFUSED: Kind.FOUND_REFUSED,
+    FoundKind.NOT_FOUND: Kind.FOUND_NOTHING,
+}
+
+
+class Settler:
+    """Knows for each operation in doubt when its rail is to be asked next."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._next: dict[int, tuple[float, float]] = {}
+        self._busy: set[int] = set()
+        self._slots = asyncio.Semaphore(AT_ONCE_MAX)
+
+    def consider(self, record: Record) -> None:
+        """Ask or resend now if it is this operation's time."""
+        now = self._engine.time.monotonic()
+        due, delay = self._next.get(record.id, (now, DELAY_FIRST_SECONDS))
+        if due > now or record.id in self._busy or record.contradicted:
+            return
+        self._next[record.id] = (now + delay, min(2 * delay, DELAY_MAX_SECONDS))
+        self._busy.add(record.id)
+        self._engine.tasks.spawn(self._settle(record.id))
+
+    def watched(self) -> list[int]:
+        """The operations that were in doubt when last seen here."""
+        return [number for number in self._next if number not in self._busy]
+
+    def forget(self, number: int) -> None:
+        """It is in doubt no more."""
+        self._next.pop(number, None)
+
+    async def _settle(self, number: int) -> None:
+        try:
+            async with self._slots:
+                stored = await self._engine.store.show(number)
+                if stored is not None and stored.record.state is State.IN_DOUBT:
+                    await self._settle_by_rail(stored)
+        except StoreError as error:
+            _log.warning("%s stays in doubt for now: %s", format_id(number), error)
+        finally:
+            self._busy.discard(number)
+
+    async def _settle_by_rail(self, stored: Stored) -> None:
+        effect = self._engine.effects.of(stored)
+        if effect is None:
+            return
+        if await self._engine.writer.would_write(
+            stored.record, Observation(kind=Kind.RESEND, facts=effect.facts)
+        ):
+            self._engine.resend(stored, effect)
+        elif effect.facts.finds:
+            await self.ask(stored, effect)
+
+    async def ask(self, stored: Stored, effect: Effect) -> None:
+        """Ask the rail, and settle by its answer under the stamp that was read before asking."""
+        record = stored.record
+        asked = self._engine.time.now()
+        found = await self._question(record, effect)
+        if found is None or found.kind is FoundKind.PENDING:
+            return
+        if found.receipt is not None and (member := effect.differs(found.receipt)) is not None:
+            _log.error("%s: the rail shows another %s under its reference", format_id(record.id), member)
+            return
+        observation = Observation(
+            kind=_SAYS[found.kind],
+            attempt=record.attempt,
+            seen=record.stamp,
+            asked=asked,
+            facts=effect.facts,
+            receipt=found.receipt,
+            who=f"rail {effect.facts.name}/{effect.facts.account}",
+            because=f"asked, it says: {found.kind.value}",
+        )
+        await self._engine.writer.apply(record, observation, self._engine.describe(stored))
+
+    async def _question(self, record: Record, effect: Effect) -> Found | None:
+        try:
+            return await effect.find(reference(record.digest, record.refusals))
+        except Exception as error:  # noqa: BLE001  (whatever the rail's client raises, it is no answer)
+            _log.warning("%s: the rail gave no answer: %r", format_id(record.id), error)
+            return None

@@ -1,0 +1,199 @@
+"""What runs beside the calls: beats, lost machines, rows that nobody is at work on, and settling.
+
+Loss is a standing condition and not an event: any accepted or started row whose owner is not living is
+abandoned or in doubt, whenever it is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from nonbis.core.ids import machine_of
+from nonbis.core.messages import Kind, Reason, Record, State
+from nonbis.engine.engine import Engine
+from nonbis.engine.writing import Observation
+from nonbis.errors import StoreError
+from nonbis.ports import MachineRow, MachineState
+from nonbis.upkeep.settling import Settler
+from nonbis.upkeep.watching import DeadRounds, Observer
+
+_log = logging.getLogger("nonbis.sweeper")
+
+PAGE = 1000
+OVERDUE_EVERY_ROUNDS = 8
+_OPEN = (State.ACCEPTED, State.STARTED)
+
+
+class Sweeper:
+    """One per serving process; every process sweeps, the stamp decides who wins."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._settler = Settler(engine)
+        self._observer = Observer(engine.policy.lost_after_seconds)
+        self._dead = DeadRounds(engine.policy.beat_seconds)
+        self._oldest: int | None = None
+        self._rounds = 0
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        engine.writer.on_doubt = self._settler.consider
+
+    def start(self) -> None:
+        """Begin with a round at once: what an earlier process left is found at start."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Finish the round that is under way."""
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self.round()
+            except StoreError as error:
+                self._observer.forget_all()
+                _log.warning("the store did not take part in this round: %s", error)
+            except Exception:  # noqa: BLE001  (a fault in one round must not end all later ones)
+                _log.exception("a round failed")
+            try:
+                await asyncio.wait_for(self._stopping.wait(), self._engine.policy.beat_seconds)
+            except TimeoutError:
+                pass
+
+    async def round(self) -> None:
+        """One beat and one look at everything that may need a hand."""
+        self._rounds += 1
+        await self._beat()
+        await self._watch_others()
+        await self._sweep_dead()
+        await self._own_rows()
+        await self._rows_that_need_attention()
+        if self._rounds % OVERDUE_EVERY_ROUNDS == 0:
+            await self._overdue()
+
+    # -- beats and losses ----------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        presence = self._engine.presence
+        before = presence.incarnation
+        if before is None:
+            self._oldest = None
+            self._observer.forget_all()
+            return
+        next_id = before.next_id
+        known, claiming = self._engine.ids_at_work()
+        mine = [number for number in (*known, *claiming) if machine_of(number) == before.machine]
+        left = await self._engine.store.open_of(before.machine, self._oldest or 0)
+        oldest = min([next_id, *mine, *(record.id for record in left)])
+        if await presence.beat(oldest, min([next_id, *claiming])):
+            self._oldest = oldest
+        else:
+            self._oldest = None
+            self._observer.forget_all()
+
+    async def _watch_others(self) -> None:
+        """Declare those lost whose lock is free, or whose count has stood still for too long."""
+        engine = self._engine
+        for row in await engine.store.vanished():
+            await self._lose(row)
+        for row in await engine.presence.refresh_living():
+            self._dead.add(row)
+        if self._rounds == 1:
+            for row in await engine.presence.refresh():
+                if row.state is not MachineState.LIVING:
+                    self._dead.add(row)
+        me = engine.presence.incarnation
+        others = [row for row in engine.presence.living.values() if me is None or row.id != me.machine]
+        if me is None:
+            if others and self._rounds > 1:
+                await engine.presence.present()
+            return
+        for row in self._observer.standing_still(others, engine.time.monotonic()):
+            await self._lose(row)
+
+    async def _lose(self, row: MachineRow) -> None:
+        if await self._engine.store.lose(row.id, row.beat, at_ms=self._engine.time.wall_ms()):
+            _log.warning("machine %d on %s is lost", row.id, row.node)
+            self._engine.presence.living.pop(row.id, None)
+            self._dead.add(row)
+
+    async def _sweep_dead(self) -> None:
+        for row in self._dead.due(self._engine.time.monotonic()):
+            for record in await self._engine.store.open_of(row.id, row.oldest_open):
+                await self._owner_lost(record)
+
+    async def _owner_lost(self, record: Record) -> None:
+        if not await self._engine.presence.is_living(record.owner):
+            await self._apply(record, Observation(kind=Kind.OWNER_LOST, because="its machine is not living"))
+
+    # -- rows ----------------------------------------------------------------------------------------
+
+    async def _own_rows(self) -> None:
+        """Compare my own open rows with memory: one that is not known here was never sent by me."""
+        me = self._engine.presence.incarnation
+        if me is None or self._oldest is None:
+            return
+        for record in await self._engine.store.open_of(me.machine, self._oldest):
+            await self._forgotten(record)
+
+    async def _forgotten(self, record: Record) -> None:
+        me = self._engine.presence.incarnation
+        if me is not None and record.owner == me.machine and not self._engine.knows(record):
+            await self._apply(
+                record, Observation(kind=Kind.OWNER_FORGOT, because="its owner was never at work on it")
+            )
+
+    async def _rows_that_need_attention(self) -> None:
+        seen = set()
+        async for record in self._attention():
+            if record.state in _OPEN:
+                await self._owner_lost(record)
+                await self._forgotten(record)
+                await self._if_overdue(record)
+            elif record.state is State.IN_DOUBT:
+                seen.add(record.id)
+                self._settler.consider(record)
+        for number in self._settler.watched():
+            if number not in seen:
+                await self._no_longer_in_doubt(number)
+
+    async def _no_longer_in_doubt(self, number: int) -> None:
+        """A row that a person settled as failed is asked about once more, after its settle window."""
+        stored = await self._engine.store.show(number)
+        if stored is not None and stored.record.reason is Reason.SETTLED:
+            effect = self._engine.effects.of(stored)
+            if effect is not None and effect.facts.finds:
+                if not self._engine.writer.settle_window_passed(stored.record, effect.facts):
+                    return
+                await self._settler.ask(stored, effect)
+        self._settler.forget(number)
+
+    async def _overdue(self) -> None:
+        """Started rows past send deadline and effect time-out, whoever owns them."""
+        for row in list(self._engine.presence.living.values()):
+            for record in await self._engine.store.open_of(row.id, row.oldest_open):
+                await self._if_overdue(record)
+
+    async def _if_overdue(self, record: Record) -> None:
+        observation = Observation(kind=Kind.OVERDUE, because="past its send deadline and time-out")
+        if record.state is State.STARTED and await self._engine.writer.would_write(record, observation):
+            await self._apply(record, observation)
+
+    async def _apply(self, record: Record, observation: Observation) -> None:
+        stored = await self._engine.store.find(record.digest)
+        if stored is not None:
+            await self._engine.writer.apply(record, observation, self._engine.describe(stored))
+
+    async def _attention(self) -> AsyncIterator[Record]:
+        after = 0
+        while True:
+            page = await self._engine.store.attention(after=after, limit=PAGE)
+            for record in page:
+                yield record
+            if len(page) < PAGE:
+                return
+            after = page[-1].id
