@@ -1,0 +1,76 @@
+"""The command ``nonbis``: a table of commands, each loaded only when it is used.
+
+``nonbis --help`` and ``nonbis ops`` work without the extras that the service and the client need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+import nonbis
+
+
+class Lazy(NamedTuple):
+    """Where a command is, what it does in one line, and which extra it needs."""
+
+    target: str
+    summary: str
+    extra: str | None = None
+
+
+COMMANDS: Final[dict[str, Lazy]] = {
+    "serve": Lazy("nonbis.faces.command:serve", "Run the payment service.", "server"),
+    "bank": Lazy("nonbis.bank.command:bank", "Run a simulated bank with a journal of its own."),
+    "pay": Lazy("nonbis.client.command:pay", "Pay once: six tries under one name.", "client"),
+    "ops": Lazy("nonbis.operations.ops:ops", "Look at operations, and settle what is in doubt."),
+    "machines": Lazy("nonbis.operations.machines:machines", "List the processes that use a store."),
+    "doctor": Lazy("nonbis.operations.doctor:doctor", "Examine a store and the host it is on."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for, and not for its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which people meet them."""
+        return [*super().list_commands(ctx), *COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, or None. Raises ClickException if its extra is not installed."""
+        lazy = COMMANDS.get(cmd_name)
+        return super().get_command(ctx, cmd_name) if lazy is None else load(cmd_name, lazy)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+def load(name: str, lazy: Lazy) -> click.Command:
+    """Import a command. Raises ClickException where a package of its extra is missing."""
+    module, _, attribute = lazy.target.partition(":")
+    try:
+        command = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if lazy.extra is None or (error.name or "").startswith("nonbis"):
+            raise
+        raise click.ClickException(
+            f"nonbis {name} needs the extra '{lazy.extra}' (missing: {error.name}):"
+            f" pip install 'nonbis[{lazy.extra}]'"
+        ) from error
+    if not isinstance(command, click.Command):
+        raise TypeError(f"{lazy.target} is no command")
+    return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(nonbis.__version__, prog_name="nonbis", message="%(prog)s %(version)s")
+def main() -> None:
+    """Make a payment happen at most once, and say honestly what happened.
+
+    Data goes to stdout, words about it to stderr. Exit code 0: done; 1: refused or not found; 2: wrong
+    usage.
+    """
