@@ -180,9 +180,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     _T((NONE,), Kind.CLAIM, (), State.STARTED, None, ("first send",)),
     _T((NONE,), Kind.CANCEL, (), State.FAILED, Reason.CANCELLED, (), JournalKind.CANCELLED),
     # -- accepted: the handler works before its effect boundary
-    _T((ACCEPTED,), Kind.START, ("mine",), State.STARTED, None, ("first send",)),
-    _T((ACCEPTED,), Kind.TAKE_OVER, ("owner not living",), State.ACCEPTED, None, ("owner is me",),
-       JournalKind.TAKEN_OVER),
+    _T((ACCEPTED,), Kind.START, ("mine", "not contradicted"), State.STARTED, None, ("first send",)),
+    _T((ACCEPTED,), Kind.TAKE_OVER, ("owner not living", "not contradicted"), State.ACCEPTED, None,
+       ("owner is me",), JournalKind.TAKEN_OVER),
     _T((ACCEPTED,), Kind.OWNER_LOST, ("owner not living",), State.FAILED, Reason.NOT_SENT, (),
        JournalKind.ABANDONED),
     _T((ACCEPTED,), Kind.OWNER_FORGOT, ("by owner",), State.FAILED, Reason.NOT_SENT, (),
