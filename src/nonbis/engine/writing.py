@@ -132,12 +132,15 @@ class Writer:
             pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
     async def would_write(self, record: Record, observation: Observation) -> bool:
-        """Whether ``apply`` would write something now."""
-        return decide(record, await self._event(record, observation)).record is not None
+        """Whether ``apply`` would write something now. Draws no stamp and needs no machine."""
+        event = await self._event(record, observation, self._machine(), stamp=0)
+        return decide(record, event).record is not None
 
     async def _apply(self, record: Record, observation: Observation, describe: Describe | None) -> Applied:
         while True:
-            decision = decide(record, await self._event(record, observation))
+            present = await self._presence.present()
+            event = await self._event(record, observation, present.machine, present.draw())
+            decision = decide(record, event)
             after = decision.record
             if after is None:
                 if decision.journal is not None:
@@ -223,13 +226,12 @@ class Writer:
         current = self._presence.incarnation
         return 0 if current is None else current.machine
 
-    async def _event(self, record: Record, observation: Observation) -> Event:
-        present = await self._presence.present()
+    async def _event(self, record: Record, observation: Observation, me: int, stamp: int) -> Event:
         now = self._time.now()
         return Event(
             kind=observation.kind,
-            me=present.machine,
-            stamp=present.draw(),
+            me=me,
+            stamp=stamp,
             now=now,
             attempt=observation.attempt,
             send=observation.send,
