@@ -25,6 +25,7 @@ from nonbis.faces.settings import BODY_BYTES_MAX, ServiceSettings
 from nonbis.faces.wire import Header, Reply, json_reply, problem
 from nonbis.failpoints import Failpoint
 from nonbis.opening import open_rail, open_store
+from nonbis.ports import Rail
 from nonbis.upkeep.sweeper import Sweeper
 
 Scope = MutableMapping[str, Any]
@@ -51,13 +52,17 @@ class PaymentService:
         self.ready = True
 
     @classmethod
-    async def open(cls, settings: ServiceSettings, failpoint: Failpoint | None = None) -> PaymentService:
+    async def open(
+        cls, settings: ServiceSettings, failpoint: Failpoint | None = None, rail: Rail | None = None
+    ) -> PaymentService:
         """Open store and rail, agree on the settings, and begin to sweep.
+
+        ``rail`` stands in for the one that the settings name.
 
         Raises StoreError if the store is refused, ValueError for a malformed URL.
         """
         clock, entropy = SystemClock(), SystemEntropy()
-        rail = open_rail(settings.rail, send_deadline_seconds=settings.policy.send_deadline_seconds)
+        rail = rail or open_rail(settings.rail, send_deadline_seconds=settings.policy.send_deadline_seconds)
         store = await open_store(settings.store, clock=clock, entropy=entropy)
         try:
             effects = PaymentEffects(rail)
