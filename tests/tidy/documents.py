@@ -116,6 +116,8 @@ class Stage:
         programs = self.folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         (programs / "activate").write_text("")
+        # on a terminal, where the reader is, curl shows no progress
+        (self.folder / ".curlrc").write_text("no-progress-meter\n")
         python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
         for name, text in (
             ("python", python),
@@ -208,6 +210,7 @@ class Stage:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NONBIS_")}
         return kept | {
             "PATH": f"{self.folder / '.venv' / 'bin'}:{os.environ['PATH']}",
+            "CURL_HOME": str(self.folder),
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
