@@ -356,6 +356,15 @@ def test_a_body_that_ends_early_makes_no_transfer(plain_bank, missing_bytes):
     assert plain_bank.journal() == []
 
 
+@pytest.mark.parametrize(("end", "status"), [(b"0\r\n\r\n", 201), (b"0\r\n", 400), (b"", 400), (b"x", 400)])
+def test_a_chunked_body_without_its_end_makes_no_transfer(make_bank, end, status):
+    bank = make_bank()
+    head = post_bytes("r1", b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
+    chunk = f"{len(GOOD_BODY):x}\r\n".encode() + GOOD_BODY + b"\r\n"
+    assert raw(bank, head + chunk + end, half_close=True).split()[1] == str(status).encode()
+    assert bank.count() == (status == 201)
+
+
 def test_a_body_that_is_too_long_makes_no_transfer(plain_bank):
     body = json.dumps({**COFFEE, "description": "a" * (1 << 20)}).encode()
     try:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import socket
+import time
 
 import pytest
 
@@ -267,8 +268,10 @@ UNKNOWN = [
 async def test_what_breaks_after_the_first_byte_is_unknown_and_never_sent_again(behave):
     gate = CountingGate()
     async with Wire(behave) as wire, Opened(wire.url, answer_seconds=0.5) as rail:
+        began = time.monotonic()
         with pytest.raises(OutcomeUnknown) as caught:
             await send(rail, gate)
+        assert time.monotonic() - began < 3, "an answer that trickles is not awaited for longer than one"
         assert caught.value.__cause__ is not caught.value
         await asyncio.sleep(0.05)
         assert wire.requests == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nonbis.core.payments import Transfer
+from nonbis.core.payments import Transfer, timestamp
 from nonbis.core.policy import RailFacts
 from nonbis.errors import Declined, NotSent, OutcomeUnknown
 from nonbis.ports import Found, FoundKind
@@ -67,6 +68,13 @@ async def test_a_transfer_is_made_once_and_its_receipt_repeats_it(ledger):
     assert gate.calls == 1
     assert await rail.find("r1") == Found(FoundKind.APPLIED, receipt)
     assert await rail.find("r2") == Found(FoundKind.NOT_FOUND)
+
+
+@pytest.mark.parametrize("at_ms", [0, 999, 1_700_000_000_007, 1_700_000_059_999])
+def test_a_receipt_tells_when(at_ms):
+    rail = SimulatedRail(MemoryLedger(), clock=lambda: at_ms)
+    receipt = asyncio.run(rail.send(COFFEE, "r1", CountingGate()))
+    assert receipt.at == timestamp(at_ms)
 
 
 @run
@@ -239,6 +247,26 @@ async def test_two_ledger_objects_on_one_file_are_one_ledger(tmp_path):
     for rail in rails:
         assert len(await rail.transfers()) == 20
         await rail.close()
+
+
+@run
+async def test_who_decides_waits_for_another_process_that_is_about_to_write(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    rail = SimulatedRail(FileLedger(path))
+    other = FileLedger(tmp_path / "other.jsonl")
+    await SimulatedRail(other).send(Transfer(amount=1, currency="EUR", destination="a"), "r1", CountingGate())
+    await other.close()
+    line = (tmp_path / "other.jsonl").read_bytes().splitlines(keepends=True)[1]
+    with path.open("ab", buffering=0) as foreign:
+        fcntl.flock(foreign, fcntl.LOCK_EX)
+        send = asyncio.create_task(rail.send(COFFEE, "r1", CountingGate()))
+        done, _ = await asyncio.wait([send], timeout=0.2)
+        assert not done
+        foreign.write(line)
+        fcntl.flock(foreign, fcntl.LOCK_UN)
+        assert (await send).amount == 1
+    assert len(await rail.transfers()) == 1
+    await rail.close()
 
 
 _CHILD = """

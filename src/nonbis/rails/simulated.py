@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -190,5 +191,11 @@ def _receipt(entry: Entry) -> Receipt:
         amount=entry.amount,
         currency=entry.currency,
         destination=entry.destination,
-        at=timestamp(entry.at_ms),
+        at=f"{_second(entry.at_ms // 1000)}{entry.at_ms % 1000:03d}Z",
     )
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    """A timestamp up to its milliseconds: half of the cost of a receipt, and the same for a whole second."""
+    return timestamp(seconds * 1000).removesuffix("000Z")
