@@ -337,7 +337,10 @@ def decide(record: Record | None, event: Event) -> Decision:
     rules = _INDEX.get((situation(record), event.kind), ())
     base = record if record is not None else _born(event)
     for rule in rules:
-        if all(guard(base, event) for guard in rule.guards):
+        for guard in rule.guards:
+            if not guard(base, event):
+                break
+        else:
             return _carry_out(rule, record, base, event)
     return _NOTHING
 

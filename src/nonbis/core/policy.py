@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 DAY_SECONDS = 86_400
+BEAT_SECONDS_MAX = 2.0
+"""The age of the store moves with the beats; windows.AGE_GRAIN_SECONDS allows for steps of this size."""
 
 
 class SettingsUnsafe(ValueError):
@@ -53,6 +55,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsUnsafe(
                 f"lost_after_seconds ({self.lost_after_seconds}) must be at least two beats"
                 f" ({self.beat_seconds} each), or living machines are declared lost"
+            )
+        if self.beat_seconds > BEAT_SECONDS_MAX:
+            raise SettingsUnsafe(
+                f"beat_seconds must be at most {BEAT_SECONDS_MAX:g}: the store's age moves with the beats,"
+                " and the windows allow for no coarser steps"
             )
         if self.resends_max > 60:
             raise SettingsUnsafe("resends_max must be at most 60: the sends of an attempt share one integer")

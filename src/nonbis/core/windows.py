@@ -7,9 +7,9 @@ A window that must have **passed** is counted by the slower of wall clock and st
 from __future__ import annotations
 
 from nonbis.core.messages import Moment, Record
-from nonbis.core.policy import Policy, RailFacts
+from nonbis.core.policy import BEAT_SECONDS_MAX, Policy, RailFacts
 
-AGE_GRAIN_SECONDS = 2.0
+AGE_GRAIN_SECONDS = BEAT_SECONDS_MAX
 """The age moves in steps of a beat and is extrapolated in between, so two readings may differ by this
 much more or less than the time that passed; both rules below allow for it on the safe side."""
 
