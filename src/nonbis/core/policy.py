@@ -13,7 +13,7 @@ class SettingsUnsafe(ValueError):
     """A setting that would break the promise, or that no one can mean."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an engine behaves. All durations are in seconds.
 
     Attributes:
