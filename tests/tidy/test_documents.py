@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nonbis.core.policy import SettingsUnsafe
+from nonbis.faces.settings import load_settings
 from tests.tidy.documents import Stage, steps_of
 from tests.tidy.source import ROOT, files_under, name_of
 
@@ -120,3 +122,23 @@ def test_every_layer_of_tests_is_told() -> None:
 
 def test_an_untold_layer_is_found() -> None:
     assert folders_differ("`tests/core` and `tests/gone`", {"core", "new"}) == {"gone", "new"}
+
+
+def toml_blocks() -> list[str]:
+    """The settings files that the documents show."""
+    texts = (path.read_text() for path in DOCUMENTS)
+    return [
+        block
+        for text in texts
+        for block in re.findall(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("block", toml_blocks())
+def test_settings_that_are_shown_are_taken(block: str, tmp_path: Path) -> None:
+    file = tmp_path / "nonbis.toml"
+    file.write_text(block)
+    assert load_settings(file) != load_settings(None)
+    file.write_text(block.replace("attempts_max", "attempts_mx"))
+    with pytest.raises(SettingsUnsafe, match="attempts_mx"):
+        load_settings(file)
