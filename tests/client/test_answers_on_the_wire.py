@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nonbis.client import Refused
@@ -85,7 +87,13 @@ ROWS = {
     "time-out inside the body": ([Hang(http(201, payment())[:-20]), APPLIED], "applied", 2),
     "redirect": ([say(307, Location="/elsewhere"), APPLIED], "gave_up", 1),
     "see other": ([say(303, Location="/payments/7:42"), APPLIED], "gave_up", 1),
-    "an endless body": ([say(201, b" " * (1 << 20) + b"{}"), APPLIED], "applied", 2),
+    "a body beyond 1 MiB": (
+        [say(201, b" " * (1 << 20) + json.dumps(payment()).encode()), APPLIED],
+        "applied",
+        2,
+    ),
+    "a code outside a problem document": ([say(409, {"code": "in-progress"}), APPLIED], "gave_up", 1),
+    "not done, but nobody says why": ([problem(503, "", "not_done"), UNAUTHORISED], "gave_up", 2),
     "time-out, then bad permission": ([Hang(), UNAUTHORISED], "gave_up", 2),
     "reset, then name reused": ([Reset(), NAME_REUSED], "gave_up", 2),
     "reset, then store unavailable": ([Reset(), STORE_UNAVAILABLE], "gave_up", 6),
@@ -269,3 +277,18 @@ def test_the_waits_double_and_retry_after_is_honoured_and_capped(pays):
         payer.pause.by_chance = 0.0
         assert payer.pay().state == "applied"
     assert payer.pause.slept == [0.25, 0.5, 20.0, 60.0, 11.0]
+
+
+@pytest.mark.parametrize("pays", BOTH)
+def test_a_payment_in_another_currency_is_not_this_one(pays):
+    with Scripted([say(201, payment(currency="EUR"))]) as server:
+        assert pays(server.url).pay(currency="USD").state == "gave_up"
+        assert pays(server.url).pay(currency="EUR").state == "applied"
+        assert pays(server.url).pay().state == "applied"
+
+
+@pytest.mark.parametrize("pays", BOTH)
+def test_not_done_and_then_refused_is_refused(pays):
+    with Scripted([STORE_UNAVAILABLE, UNAUTHORISED]) as server, pytest.raises(Refused) as caught:
+        pays(server.url).pay()
+    assert [one.meaning for one in caught.value.tries] == [Meaning.NOT_DONE, Meaning.REFUSED]
