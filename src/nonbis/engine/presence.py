@@ -58,8 +58,8 @@ class Presence:
                 node=socket.gethostname(), pid=os.getpid(), kind=self._kind, at_ms=self._time.wall_ms()
             )
             self._incarnation = Incarnation(row.id)
+            # _newest stays: machines registered before this one may not have been read yet
             self.living[row.id] = row
-            self._newest = max(self._newest, row.id)
             _log.info("registered as machine %d", row.id)
             return self._incarnation
 
