@@ -7,11 +7,13 @@ import signal
 import sys
 from pathlib import Path
 
+import uvloop
 from granian.constants import Interfaces
 from granian.server.embed import Server
 
 from nonbis.core.fingerprint import parse_json
 from nonbis.core.payments import parse_transfer, transfer_fingerprint
+from nonbis.faces.command import _settle_memory
 from nonbis.faces.service import Application, PaymentService
 from nonbis.faces.settings import ServiceSettings
 from nonbis.faces.wire import JSON, Reply, name_in_headers
@@ -57,6 +59,7 @@ async def main(variant: str, port: int, folder: str) -> None:
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    _settle_memory()
     running = asyncio.ensure_future(server.serve())
     await stop.wait()
     if service is not None:
@@ -68,4 +71,4 @@ async def main(variant: str, port: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
