@@ -77,7 +77,8 @@ def _has_reason(tree: ast.Module, node: ast.Call | ast.Attribute) -> bool:
     return any(len(ast.unparse(value).split()) >= 3 for value in given)
 
 
-CHECKS = re.compile(r"^_?(assert|check|exercise|expect|run_state_machine)")
+# A case is one of a suite's checks, handed to the test that runs them all.
+CHECKS = re.compile(r"^_?(assert|check|exercise|expect|run_state_machine|case$)")
 
 
 def checks_something(node: ast.AST) -> bool:
