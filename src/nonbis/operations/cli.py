@@ -1,11 +1,12 @@
 """The command ``nonbis``: a table of commands, each loaded only when it is used.
 
-``nonbis --help`` and ``nonbis ops`` work without the extras that the service and the client need.
+``nonbis --help`` and ``nonbis ops`` need none of the packages of the service and the client.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Final, NamedTuple
 
 import click
@@ -14,17 +15,27 @@ import nonbis
 
 
 class Lazy(NamedTuple):
-    """Where a command is, what it does in one line, and which extra it needs."""
+    """Where a command is, what it does in one line, and the packages of its extra that it needs."""
 
     target: str
     summary: str
-    extra: str | None = None
+    extra: str = ""
+    packages: tuple[str, ...] = ()
 
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "serve": Lazy("nonbis.faces.command:serve", "Run the payment service.", "server"),
-    "bank": Lazy("nonbis.bank.command:bank", "Run a simulated bank with a journal of its own."),
-    "pay": Lazy("nonbis.client.command:pay", "Pay once: six tries under one name.", "client"),
+    "serve": Lazy(
+        "nonbis.faces.command:serve", "Run the payment service.", "server", ("granian", "httpx2", "starlette")
+    ),
+    "bank": Lazy(
+        "nonbis.bank.command:bank", "Run a simulated bank with a durable journal, for trials and tests."
+    ),
+    "pay": Lazy(
+        "nonbis.client.command:pay",
+        "Pay once: up to six tries under one name, then an honest verdict.",
+        "client",
+        ("httpx2",),
+    ),
     "ops": Lazy("nonbis.operations.ops:ops", "Look at operations, and settle what is in doubt."),
     "machines": Lazy("nonbis.operations.machines:machines", "List the processes that use a store."),
     "doctor": Lazy("nonbis.operations.doctor:doctor", "Examine a store and the host it is on."),
@@ -51,19 +62,22 @@ class LazyGroup(click.Group):
 
 def load(name: str, lazy: Lazy) -> click.Command:
     """Import a command. Raises ClickException where a package of its extra is missing."""
-    module, _, attribute = lazy.target.partition(":")
-    try:
-        command = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if lazy.extra is None or (error.name or "").startswith("nonbis"):
-            raise
+    missing = [package for package in lazy.packages if not _is_there(package)]
+    if missing:
         raise click.ClickException(
-            f"nonbis {name} needs the extra '{lazy.extra}' (missing: {error.name}):"
+            f"nonbis {name} needs the extra '{lazy.extra}' (missing: {', '.join(missing)}):"
             f" pip install 'nonbis[{lazy.extra}]'"
-        ) from error
+        )
+    module, _, attribute = lazy.target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
     if not isinstance(command, click.Command):
         raise TypeError(f"{lazy.target} is no command")
     return command
+
+
+def _is_there(package: str) -> bool:
+    """Whether a package could be imported, without doing so."""
+    return any(finder.find_spec(package, None) is not None for finder in sys.meta_path)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -99,7 +99,17 @@ def store_checks(facts: dict[str, str]) -> list[Check]:
     if "page_count" in facts and "page_size" in facts:
         size = int(facts["page_count"]) * int(facts["page_size"])
         found.append(Check("size", Status.OK, f"{size / MEBIBYTE:.1f} MiB in {facts.get('file', '?')}"))
+    if "file_system" in facts:
+        found.append(file_system(facts["file_system"]))
     return found + [Check(name, Status.OK, facts[name]) for name in _SHOWN if name in facts]
+
+
+def file_system(magic: str) -> Check:
+    """Which one the file is on; network file systems are refused when the store is opened."""
+    name = _FILE_SYSTEMS.get(int(magic, 16), "unknown")
+    if name in ("tmpfs", "ramfs"):
+        return Check("file_system", Status.WARN, f"{name} is in memory: all is lost when the host restarts")
+    return Check("file_system", Status.OK, f"{name} ({magic})")
 
 
 _JUDGED = (
@@ -107,7 +117,17 @@ _JUDGED = (
     ("journal_mode", ("wal",), "the store relies on a write-ahead log"),
     ("synchronous", ("full", "extra"), "what was acknowledged is lost when the power fails"),
 )
-_SHOWN = ("schema", "file_system", "generation", "epoch", "store_id", "memory")
+_FILE_SYSTEMS = {
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0x2FC12FC1: "zfs",
+    0xF2F52010: "f2fs",
+    0x794C7630: "overlayfs",
+    0x01021994: "tmpfs",
+    0x858458F6: "ramfs",
+}
+_SHOWN = ("schema", "generation", "epoch", "store_id", "memory")
 
 
 # -- who uses it ---------------------------------------------------------------------------------------
@@ -138,9 +158,11 @@ def machines_living(machines: list[MachineRow], vanished: list[MachineRow], wall
     ]
     said = []
     if gone:
-        said.append(f"the process of {_list(sorted(gone))} is gone, the service will declare it lost")
+        said.append(f"the process of machine {_list(sorted(gone))} is gone, the service will declare it lost")
     if silent:
-        said.append(f"no beat for {lost_after_ms // 1000} s from {_list(silent)}: paused or overloaded")
+        said.append(
+            f"no beat for {lost_after_ms // 1000} s from machine {_list(silent)}: paused or overloaded"
+        )
     return Check("machines", Status.WARN if said else Status.OK, "; ".join([detail, *said]))
 
 

@@ -252,9 +252,9 @@ def _print_resolution(session: Session, resolution: Resolution, seen: Detail) ->
             "detail": resolution.detail,
         }
         session.print_json(msgspec.structs.asdict(seen) | added)
+    elif resolution.refused:
+        show_detail(seen)
+    else:
+        click.echo(resolution.detail)
     if resolution.refused:
         session.say(resolution.detail)
-    elif not session.as_json:
-        click.echo(resolution.detail)
-    if resolution.refused and not session.as_json:
-        show_detail(seen)

@@ -14,6 +14,7 @@ from nonbis.upkeep.queries import Detail, Element, JournalLine, MachineElement
 
 _GAP: Final = 2
 _SHORT_MIN: Final = 8
+_UNSETTLED: Final = ("started", "in_doubt")
 _STYLES: Final = {
     "applied": "green",
     "failed": "red",
@@ -66,6 +67,10 @@ def _money(row: Element) -> str:
     return "-" if row.amount is None else f"{row.amount} {row.currency}"
 
 
+def _settle_after(row: Element) -> str:
+    return _moment(row.settle_after) if row.state in _UNSETTLED or row.contradicted else "-"
+
+
 OPERATIONS: Final = (
     Column("ID", lambda row: row.id),
     Column("STATE", _state, styled=True),
@@ -75,7 +80,7 @@ OPERATIONS: Final = (
     Column("SENDS", lambda row: str(row.sends), rank=5, right=True),
     Column("CREATED", lambda row: _moment(row.created_at), rank=6),
     Column("CHANGED", lambda row: _moment(row.changed_at), rank=1),
-    Column("SETTLE AFTER", lambda row: _moment(row.settle_after), rank=2),
+    Column("SETTLE AFTER", _settle_after, rank=2),
     Column("NODE", lambda row: row.node or "-", rank=4),
     Column("RAIL", lambda row: f"{row.rail}/{row.account}", rank=7),
     Column("REFERENCE", lambda row: row.reference, rank=8),
@@ -202,19 +207,40 @@ def _reason(line: JournalLine, console: Console) -> None:
         console.print(Text(printable(said)), soft_wrap=True)
 
 
+def whose_turn(row: Detail) -> str:
+    """What comes next, or nothing where nothing does."""
+    if (
+        row.state == "in_doubt"
+        or row.contradicted
+        or (row.state == "started" and row.owner_state != "living")
+    ):
+        return (
+            f"look for the reference on the rail's side, then: nonbis ops resolve {row.id}"
+            f" --as applied|failed --because TEXT --by WHO --stamp {row.stamp}"
+        )
+    if row.state in ("started", "accepted"):
+        living = row.owner_state == "living"
+        return f"machine {row.owner} goes on" if living else "the service, or a retry, ends it as not sent"
+    return ""
+
+
+def _sends(row: Detail) -> str:
+    unknown = f", fate of {row.open_sends} unknown" if row.state in _UNSETTLED else ""
+    return f"{row.attempt}, sends {row.sends}{unknown}, refusals {row.refusals}"
+
+
 def _facts(row: Detail) -> list[tuple[str, str]]:
-    sends = f"{row.attempt}, sends {row.sends}, of unknown fate {row.open_sends}, refusals {row.refusals}"
     facts = [
         ("payment", f"{_money(row)} to {row.destination or '-'}"),
         ("reference", row.reference),
         ("rail", f"{row.rail}/{row.account}"),
-        ("attempt", sends),
+        ("attempt", _sends(row)),
         ("claimed by", f"machine {row.machine} on {row.node or 'an unknown node'}"),
         ("owner", f"machine {row.owner}, {row.owner_state or 'unknown'}"),
         ("created", _moment(row.created_at)),
         ("last send", _moment(row.started_at)),
         ("changed", _moment(row.changed_at)),
-        ("settle after", _moment(row.settle_after)),
+        ("settle after", _settle_after(row)),
         ("stamp", str(row.stamp)),
     ]
     if row.description is not None:
@@ -228,4 +254,6 @@ def _facts(row: Detail) -> list[tuple[str, str]]:
             if (value := getattr(receipt, name)) is not None
         )
         facts.append(("receipt", said))
+    if turn := whose_turn(row):
+        facts.append(("next", turn))
     return facts

@@ -12,7 +12,7 @@ import msgspec
 
 from nonbis.core import windows
 from nonbis.core.ids import format_id, machine_of, pack_id
-from nonbis.core.messages import Record, State
+from nonbis.core.messages import Reason, Record, State
 from nonbis.core.names import Digester, check_name, reference
 from nonbis.core.payments import SCOPE, Receipt, Transfer, decode_outcome, decode_transfer, timestamp
 from nonbis.core.policy import Agreement
@@ -32,7 +32,7 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
         id: the operation id, ``machine:sequence``.
         machine: the machine in the id, which claimed the name; see ``Detail.owner`` for whose it is now.
         node: the host of that machine; None if the store does not know the machine.
-        reference: the rail's idempotency key in the present attempt.
+        reference: the rail's idempotency key under which the last send went, to look for on its side.
         amount, currency, destination: of the payment; None where the operation is none.
         started_at: begin of the last send; None if nothing was ever sent.
         settle_after: from then on "failed" may be said without force, if the store's age agrees; None
@@ -173,6 +173,12 @@ def transfer_of(stored: Stored) -> Transfer | None:
     return decode_transfer(stored.request) if stored.scope == SCOPE and stored.request else None
 
 
+def last_reference(record: Record) -> str:
+    """The reference of the last send. Once it is refused, the row counts for the next one already."""
+    refused = record.reason is Reason.DECLINED or record.refusals == record.attempt
+    return reference(record.digest, record.refusals - 1 if refused else record.refusals)
+
+
 def _members(stored: Stored, around: Surroundings) -> dict[str, Any]:
     record, transfer = stored.record, transfer_of(stored)
     machine = machine_of(record.id)
@@ -186,7 +192,7 @@ def _members(stored: Stored, around: Surroundings) -> dict[str, Any]:
         "node": around.node(machine),
         "rail": record.rail,
         "account": record.account,
-        "reference": reference(record.digest, record.refusals),
+        "reference": last_reference(record),
         "amount": transfer.amount if transfer else None,
         "currency": transfer.currency if transfer else None,
         "destination": transfer.destination if transfer else None,

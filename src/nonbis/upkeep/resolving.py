@@ -22,7 +22,6 @@ from nonbis.ports import Stored
 
 Verdict = Literal["applied", "failed"]
 _SAYS = {"applied": Kind.PERSON_APPLIED, "failed": Kind.PERSON_FAILED}
-_SAID = "a person settles it"
 FORCE_RISK = (
     "--force says that you know that nothing is under way any more. If you are wrong, and the rail does not"
     " refuse a repeated reference, a send that arrives late and the next attempt under this name both take"
@@ -125,7 +124,9 @@ async def _without_its_owner(engine: Engine, record: Record, person: _Person) ->
         return record
     await _lose_vanished(engine, record.owner)
     for kind in (Kind.OWNER_LOST, Kind.OVERDUE):
-        observation = Observation(kind=kind, who=person.who, because=_SAID)
+        observation = Observation(
+            kind=kind, who=person.who, because=f"{kind.value}; seen when a person settles it"
+        )
         if await engine.writer.would_write(record, observation):
             after = (await engine.writer.apply(record, observation)).record
             same = msgspec.structs.replace(
