@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -31,7 +31,6 @@ from nonbis.ports import (
 from nonbis.stores.statements import Statement, load
 
 Row = tuple[Any, ...]
-Item = TypeVar("Item")
 
 SQL = load("sqlite", "operations.sql")
 _STATES = {state.value: state for state in State}
@@ -141,24 +140,19 @@ def _entry_of(row: Row) -> JournalEntry:
 # -- statements over many rows ------------------------------------------------------------------------
 
 
-def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 def _write(connection: apsw.Connection, statement: Statement, rows: Sequence[Row]) -> int:
     """Execute a statement for all rows and return how many rows of the table changed."""
     changed = 0
-    for chunk in _chunks(rows, statement.rows_max):
-        parameters = [value for row in chunk for value in row]
-        connection.execute(statement.rows(len(chunk)), parameters)
+    for part in statement.chunks(len(rows)):
+        values = [value for row in rows[part] for value in row]
+        connection.execute(statement.rows(part.stop - part.start), values)
         changed += connection.changes()
     return changed
 
 
 def _read(connection: apsw.Connection, statement: Statement, values: Sequence[Any]) -> Iterator[Row]:
-    for chunk in _chunks(values, statement.rows_max):
-        yield from connection.execute(statement.rows(len(chunk)), tuple(chunk))
+    for part in statement.chunks(len(values)):
+        yield from connection.execute(statement.rows(part.stop - part.start), tuple(values[part]))
 
 
 # -- the two writes -----------------------------------------------------------------------------------

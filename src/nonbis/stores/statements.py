@@ -7,13 +7,19 @@ statement per row.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib import resources
 from types import SimpleNamespace
 from typing import Final
 
 _NAME: Final = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 _ROWS: Final = re.compile(r"\{rows: (\([?, ]+\))\}")
-PARAMETERS_MAX: Final = 32_766
+_SIZES: Final = (*range(1, 9), *(step * 2**power for power in range(1, 9) for step in (5, 6, 7, 8)))
+"""Rows of one execution: 1 to 8, then four sizes for each doubling. A few texts serve every batch, so
+that their prepared form is kept; each batch needs two or three executions at most."""
+_TEXT_MAX: Final = 12_000
+"""Longer statements take longer per row again (measured), and apsw keeps none beyond 16 KiB prepared."""
+_PARAMETERS_MAX: Final = 32_766
 """The most parameters of one SQLite statement."""
 
 
@@ -25,25 +31,31 @@ class Statement:
         group = _ROWS.search(text)
         self._head = text[: group.start()] if group else text
         self._tail = text[group.end() :] if group else ""
-        self._row = group.group(1) if group else ""
-        self.width = self._row.count("?")
+        self._row = group.group(1).replace(" ", "") if group else ""
+        self.sizes = tuple(size for size in reversed(_SIZES) if self._fits(size)) if group else ()
         self._texts: dict[int, str] = {}
 
     def __str__(self) -> str:
         return self._head
 
-    @property
-    def rows_max(self) -> int:
-        """How many rows one execution can take."""
-        return PARAMETERS_MAX // self.width
-
     def rows(self, count: int) -> str:
         """The statement with its group repeated ``count`` times."""
         text = self._texts.get(count)
         if text is None:
-            text = self._head + ", ".join([self._row] * count) + self._tail
-            self._texts[count] = text
+            text = self._texts[count] = self._head + ",".join([self._row] * count) + self._tail
         return text
+
+    def chunks(self, count: int) -> Iterator[slice]:
+        """``count`` rows cut into as few executions as the kept texts allow."""
+        start = 0
+        for size in self.sizes:
+            while count - start >= size:
+                yield slice(start, start + size)
+                start += size
+
+    def _fits(self, size: int) -> bool:
+        text = len(self._head) + len(self._tail) + size * (len(self._row) + 1)
+        return text <= _TEXT_MAX and size * self._row.count("?") <= _PARAMETERS_MAX
 
 
 def parse(source: str) -> dict[str, Statement]:

@@ -43,7 +43,6 @@ create table operation (
     constraint present_send_is_open check (state <> 'started' or (sends > 0 and open_sends >> (sends - 1) = 1)),
     constraint in_doubt_has_an_open_send check (state <> 'in_doubt' or open_sends > 0),
     constraint a_send_has_a_moment check ((sends > 0) = (started_wall_ms is not null)),
-    constraint a_send_has_a_reference check (sends = 0 or referenced_wall_ms is not null),
     constraint moments_have_two_clocks check (
         (started_wall_ms is null) = (started_age_ms is null)
         and (referenced_wall_ms is null) = (referenced_age_ms is null)
