@@ -23,5 +23,5 @@ class QuickPause:
 
 
 class QuickAsyncPause(QuickPause):
-    async def sleep(self, seconds: float) -> None:  # type: ignore[override]
+    async def sleep(self, seconds: float) -> None:  # type: ignore[override] - the same, to be awaited
         QuickPause.sleep(self, seconds)

@@ -175,9 +175,11 @@ def test_the_name_is_shown_before_the_first_byte_leaves_and_survives_kill_9():
 
 
 def test_an_interrupt_says_how_to_go_on():
+    # Where the tests run in the background, their children begin with SIGINT ignored.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     with Scripted([Hang()]) as server:
         process = subprocess.Popen(
-            [*PROGRAM, *ORDER, "--url", server.url, "--name", "order-7"],
+            [*PROGRAM[:2], heard + PROGRAM[2], *ORDER, "--url", server.url, "--name", "order-7"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

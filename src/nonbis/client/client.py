@@ -136,8 +136,8 @@ class Client(_Settings):
         watch: Watch | None = None,
     ) -> None:
         super().__init__(url, backoff, outbox, watch)
-        self._own = None if http else httpx2.Client(transport=transport, timeout=TIMEOUT, trust_env=False)
-        self._http: httpx2.Client = http or self._own  # type: ignore[assignment]
+        self._owns = http is None
+        self._http = http or httpx2.Client(transport=transport, timeout=TIMEOUT, trust_env=False)
         self._pause = pause or SystemPause()
 
     def pay(
@@ -199,8 +199,8 @@ class Client(_Settings):
 
     def close(self) -> None:
         """Let go of the own connections; a client that was handed in stays open."""
-        if self._own is not None:
-            self._own.close()
+        if self._owns:
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -229,10 +229,8 @@ class AsyncClient(_Settings):
         watch: Watch | None = None,
     ) -> None:
         super().__init__(url, backoff, outbox, watch)
-        self._own = (
-            None if http else httpx2.AsyncClient(transport=transport, timeout=TIMEOUT, trust_env=False)
-        )
-        self._http: httpx2.AsyncClient = http or self._own  # type: ignore[assignment]
+        self._owns = http is None
+        self._http = http or httpx2.AsyncClient(transport=transport, timeout=TIMEOUT, trust_env=False)
         self._pause = pause or AsyncSystemPause()
 
     async def pay(
@@ -286,8 +284,8 @@ class AsyncClient(_Settings):
 
     async def close(self) -> None:
         """Let go of the own connections; a client that was handed in stays open."""
-        if self._own is not None:
-            await self._own.aclose()
+        if self._owns:
+            await self._http.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -155,7 +155,7 @@ def as_object(end: Verdict | Refused) -> dict[str, Any]:
 
 def _show(end: Verdict | Refused) -> None:
     from rich.console import Console  # noqa: PLC0415 - not needed for --json
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415 - not needed for --json
 
     console = Console(soft_wrap=True, highlight=False)
     state = end.state.value if isinstance(end, Verdict) else "refused"
