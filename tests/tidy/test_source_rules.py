@@ -39,7 +39,7 @@ def without_docstring(tree: ast.Module, text: str) -> list[str]:
 
 
 SILENCED = re.compile(r"#\s*(?:type:\s*ignore|noqa)\b(.*)")
-CODE_AND_REASON = re.compile(r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)\s*(#|--?|\()?\s*\w+")
+CODE_AND_REASON = re.compile(r"(\[[\w, -]+\]|:\s*[A-Z]+\d+\b(,\s*[A-Z]+\d+\b)*)[\s#(-]*\w+")
 
 
 def silenced_without_reason(tree: ast.Module, text: str) -> list[str]:

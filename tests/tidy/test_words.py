@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.tidy.source import ROOT, files_under, name_of, project_files
 
 PROSE = {
-    r"(?<!email\.)\b(utils?|helpers?)\b": "name the thing that it does",
+    # the library's own: email.utils, importlib.util
+    r"(?<!email\.)(?<!importlib\.)\b(utils?|helpers?)\b": "name the thing that it does",
     r"\bcommon\.py\b": "name the thing that it holds",
     r"(?i)(?<!context )\b(?!\w*context_?manager)\w*manager\b": "name the thing that it does",
     r"\bexactly[- ]once\b": "at most once, and in doubt where nobody can know",
