@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
@@ -14,15 +15,15 @@ from granian.server.embed import Server
 from nonbis.core.fingerprint import parse_json
 from nonbis.core.payments import parse_transfer, transfer_fingerprint
 from nonbis.faces.command import _settle_memory
-from nonbis.faces.service import Application, PaymentService
+from nonbis.faces.service import Application, PaymentService, Receive, Scope, Send
 from nonbis.faces.settings import ServiceSettings
-from nonbis.faces.wire import JSON, Reply, name_in_headers
+from nonbis.faces.wire import JSON, Header, Reply, name_in_headers
 from nonbis.rails.simulated import MemoryLedger, SimulatedRail
 
 BODY = b'{"state":"applied"}'
 
 
-async def bare(scope, receive, send):
+async def bare(_: Scope, receive: Receive, send: Send) -> None:
     """The least that an ASGI application can do: read the body, answer."""
     await receive()
     await send(
@@ -38,7 +39,7 @@ async def bare(scope, receive, send):
 class WithoutEngine:
     """The payments route as it is, but for the engine: parsed, checked, fingerprinted, answered."""
 
-    async def post_payments(self, headers, body) -> Reply:
+    async def post_payments(self, headers: list[Header], body: bytes) -> Reply:
         name_in_headers(headers)
         transfer_fingerprint(parse_transfer(parse_json(body), "USD", frozenset({"uuid"})))
         return Reply(201, [JSON], BODY)
@@ -47,13 +48,13 @@ class WithoutEngine:
 async def main(variant: str, port: int, folder: str) -> None:
     """Serve until SIGTERM."""
     service = None
-    app = bare
+    app: Application | Callable[[Scope, Receive, Send], Awaitable[None]] = bare
     if variant != "bare":
         settings = ServiceSettings(store=f"sqlite:///{Path(folder).absolute()}/bench.db")
         service = await PaymentService.open(settings, rail=SimulatedRail(MemoryLedger()))
-        app = Application(service)
+        app = payments = Application(service)
         if variant == "route":
-            app._posts["/payments"] = WithoutEngine().post_payments
+            payments._posts["/payments"] = WithoutEngine().post_payments
     server = Server(
         app, port=port, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=1024
     )
@@ -64,7 +65,7 @@ async def main(variant: str, port: int, folder: str) -> None:
     await stop.wait()
     if service is not None:
         await service.drain()
-    server.stop()
+    server.stop()  # type: ignore[no-untyped-call]  # the server has no annotation here
     await running
     if service is not None:
         await service.close()

@@ -30,7 +30,7 @@ async def open_store(
 
         return MemoryStore(entropy=entropy)
     path = sqlite_path(url)
-    from nonbis.stores.sqlite import SqliteStore  # noqa: PLC0415
+    from nonbis.stores.sqlite import SqliteStore  # noqa: PLC0415  (only what is asked for is loaded)
 
     if not create and not path.exists():
         raise StoreUnsafe(f"there is no store at {path}; `nonbis serve` makes one")
@@ -55,9 +55,9 @@ def open_rail(url: str, *, send_deadline_seconds: float = Policy().send_deadline
     """
     parsed = parse_rail_url(url)
     if isinstance(parsed, HttpRailUrl):
-        from nonbis.rails.http import HttpRail  # noqa: PLC0415
+        from nonbis.rails.http import HttpRail  # noqa: PLC0415  (only what is asked for is loaded)
 
         return HttpRail(parsed.base_url, parsed.facts, send_deadline_seconds=send_deadline_seconds)
-    from nonbis.rails.simulated import FileLedger, SimulatedRail  # noqa: PLC0415
+    from nonbis.rails.simulated import FileLedger, SimulatedRail  # noqa: PLC0415  (only what is asked for is loaded)
 
     return SimulatedRail(FileLedger(parsed.path))

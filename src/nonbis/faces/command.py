@@ -90,9 +90,9 @@ def _settle_memory() -> None:
 async def _serve(settings: ServiceSettings, failpoint: failpoints.Failpoint, port: int) -> None:
     """One process: open everything, listen, and stop gracefully on SIGTERM and SIGINT."""
     from granian.constants import Interfaces  # noqa: PLC0415  (--help must not load the server)
-    from granian.server.embed import Server  # noqa: PLC0415
+    from granian.server.embed import Server  # noqa: PLC0415  (only what is asked for is loaded)
 
-    from nonbis.faces.service import Application, PaymentService  # noqa: PLC0415
+    from nonbis.faces.service import Application, PaymentService  # noqa: PLC0415  (only what is asked for is loaded)
 
     service = await PaymentService.open(settings, failpoint)
     server = Server(
