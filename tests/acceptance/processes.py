@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from click.testing import CliRunner, Result
+
+from nonbis.operations.cli import main
 from tests.bank.process import BankProcess
 from tests.faces.contract import Answer, check
 
@@ -222,13 +225,21 @@ class Site:
 
     def ops(self, *words: str) -> Any:
         """What ``nonbis ops ... --json`` prints; AssertionError unless it ends with 0."""
-        done = self.run_ops(*words)
-        assert done.returncode == 0, done.stderr
+        return self.run("ops", *words)
+
+    def run(self, *words: str) -> Any:
+        """What a command on this store prints with ``--json``."""
+        done = self.invoke(*words)
+        assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
-    def run_ops(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """``nonbis ops ... --json`` on this store."""
-        return run_nonbis("ops", *words, f"--store={self.store}", "--json", folder=self.folder)
+    def run_ops(self, *words: str) -> Result:
+        """``nonbis ops ... --json`` on this store, however it ends."""
+        return self.invoke("ops", *words)
+
+    def invoke(self, *words: str) -> Result:
+        """A command in this process: it is another process than those that serve."""
+        return CliRunner().invoke(main, [*words, f"--store={self.store}", "--json"])
 
     def in_doubt(self) -> list[str]:
         """The ids that ``ops in-doubt`` lists."""
