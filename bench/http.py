@@ -21,10 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path = [entry for entry in sys.path if Path(entry).resolve() != HERE]  # else this file is ``http``
+import urllib.request  # noqa: E402  (it imports the standard library's http)
+
 VARIANTS = {
     "bare": "a bare ASGI answer",
     "route": "the payments route without the engine",
@@ -46,7 +48,8 @@ def start(variant: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     port = free_port()
     own = folder / variant
     own.mkdir()
-    server = subprocess.Popen([sys.executable, str(HERE / "http_server.py"), variant, str(port), str(own)])
+    command = [sys.executable, "-m", "bench.http_server", variant, str(port), str(own)]
+    server = subprocess.Popen(command, cwd=HERE.parent)
     for _ in range(200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -1,4 +1,4 @@
-"""One server of the HTTP benchmark: ``python bench/http_server.py bare|route|payments PORT FOLDER``."""
+"""One server of the HTTP benchmark: ``python -m bench.http_server bare|route|payments PORT FOLDER``."""
 
 from __future__ import annotations
 
