@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != HERE]  # else this file is ``http``
@@ -81,15 +82,23 @@ def sync_milliseconds(folder: Path) -> float:
     return statistics.median(times) * 1000
 
 
+def page_of(port: int, query: str) -> dict[str, Any]:
+    """One page of the service's list."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/payments?limit=10000{query}") as answer:
+        page: dict[str, Any] = json.load(answer)
+    return page
+
+
 def applied(port: int) -> int:
-    """How many operations the service has, all of them applied."""
+    """How many operations the service has, all of them applied once the last ones have ended."""
+    while page_of(port, "&state=started")["data"]:
+        time.sleep(0.1)
     count, after = 0, ""
     while True:
-        url = f"http://127.0.0.1:{port}/payments?limit=10000{after}"
-        with urllib.request.urlopen(url) as answer:
-            page = json.load(answer)
-        if any(payment["state"] != "applied" for payment in page["data"]):
-            raise SystemExit("a payment has not ended as applied")
+        page = page_of(port, after)
+        others = [payment for payment in page["data"] if payment["state"] != "applied"]
+        if others:
+            raise SystemExit(f"{len(others)} payments have not ended as applied, such as {others[0]}")
         count += len(page["data"])
         if page["next"] is None:
             return count
