@@ -52,12 +52,12 @@ def parse_json(body: bytes) -> Any:
         raise BodyMalformed(f"the body is not UTF-8 (byte {error.start})") from None
     try:
         value = _DECODER.decode(text)
+        if "\\u" in text:
+            _refuse_surrogates(value)
     except BodyMalformed:
         raise
     except (ValueError, RecursionError) as error:
         raise BodyMalformed(_plain(error)) from None
-    if "\\u" in text:
-        _refuse_surrogates(value)
     return value
 
 
