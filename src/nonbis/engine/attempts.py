@@ -12,11 +12,12 @@ from nonbis.core.names import reference
 from nonbis.core.payments import Receipt
 from nonbis.core.policy import Policy
 from nonbis.engine.effects import Effect
-from nonbis.engine.flights import Flight
+from nonbis.engine.flights import Flight, Standing, standing_of
 from nonbis.engine.sends import SendGate, report_of
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Deadline
 from nonbis.engine.writing import Applied, Observation, Writer
+from nonbis.errors import AnswerLost, NonbisError
 from nonbis.failpoints import Failpoint
 
 _log = logging.getLogger("nonbis.attempts")
@@ -43,6 +44,10 @@ class Attempts:
         """Whether the row's present send is under way here, or its report not yet durable."""
         return (record.digest, record.attempt, record.sends) in self._sending
 
+    def at_work(self, digest: bytes) -> bool:
+        """Whether any send under this name is under way here."""
+        return any(key[0] == digest for key in self._sending)
+
     def shut(self, why: str) -> None:
         """Let no send begin any more."""
         for gate in self._sending.values():
@@ -57,12 +62,16 @@ class Attempts:
         record = ready.record
         key = (record.digest, record.attempt, record.sends)
         gate = self._sending[key] = SendGate(format_id(record.id), ready.deadline)
+        if not self._writer.speaks_for(record.owner):
+            gate.shut("this machine was declared lost")
         timer = asyncio.get_running_loop().call_later(
             self._policy.effect_timeout_seconds, self._end_the_wait, flight, record
         )
         report = await self._send(record, effect, gate)
         timer.cancel()
-        applied = await self._writer.apply(flight.record or record, report, effect.outcome)
+        timer = self._give_up_later(flight)
+        applied = await self._reported(flight.record or record, report, effect)
+        timer.cancel()
         flight.record = applied.record
         del self._sending[key]
         await self._failpoint.reach("recorded")
@@ -97,14 +106,41 @@ class Attempts:
             because=because[:500],
         )
 
+    async def _reported(self, record: Record, report: Observation, effect: Effect) -> Applied:
+        """The report, written; in doubt where what is to be kept of it can't even be made."""
+        try:
+            return await self._writer.apply(record, report, effect.outcome)
+        except NonbisError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a bug in what is kept must not undo what is known)
+            _log.exception("%s: its outcome can't be stored", format_id(record.id))
+            unknown = Observation(
+                kind=Kind.REPORT_UNKNOWN,
+                attempt=report.attempt,
+                send=report.send,
+                because=f"{report.kind.value}, but its outcome can't be stored: {error!r}"[:500],
+            )
+            return await self._writer.apply(record, unknown)
+
+    def _give_up_later(self, flight: Flight) -> asyncio.TimerHandle:
+        """Callers wait for the store only so long; the write goes on without them."""
+        lost = AnswerLost("the store has not taken the outcome yet; it is unknown to this caller")
+        return asyncio.get_running_loop().call_later(self._policy.store_wait_seconds, flight.give_up, lost)
+
     def _end_the_wait(self, flight: Flight, record: Record) -> None:
         """The effect's time-out ends the wait, never the send: a late report still counts."""
         self._tasks.spawn(self.doubt(flight, record, "the effect has not answered within its time-out"))
 
     async def doubt(self, flight: Flight, record: Record, because: str) -> None:
-        """Put a send that is still under way in doubt, and tell its callers so at once."""
+        """Put a send that is still under way in doubt, and tell its callers so at once.
+
+        A row that has ended meanwhile is told with its outcome by whoever ended it.
+        """
+        timer = self._give_up_later(flight)
         observation = Observation(
             kind=Kind.REPORT_UNKNOWN, attempt=record.attempt, send=record.sends, because=because
         )
         applied = await self._writer.apply(record, observation)
-        flight.doubted(applied.record)
+        if standing_of(applied.record) is not Standing.FINAL:
+            timer.cancel()
+            flight.doubted(applied.record)

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from nonbis.core.ids import format_id
 from nonbis.core.machine import decide
 from nonbis.core.messages import Event, Kind, Reason, Record, State
@@ -25,7 +27,7 @@ from nonbis.engine.presence import Presence
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Timekeeper
 from nonbis.engine.writing import Applied, Describe, Observation, Writer
-from nonbis.errors import AnswerLost, EngineStopping, StoreUnavailable, StoreUnsafe
+from nonbis.errors import AnswerLost, EngineStopping, NonbisError, StoreError, StoreUnsafe
 from nonbis.failpoints import Failpoint
 from nonbis.ports import Clock, FoundKind, Store, Stored
 
@@ -125,11 +127,12 @@ class Engine:
         """Carry out one operation apart from its caller, who may hang up or be cancelled."""
         try:
             answer = await work
-        except asyncio.CancelledError:
-            flight.fail(EngineStopping("the service was stopped before the outcome was known"))
-            raise
         except Exception as error:  # noqa: BLE001  (it is the callers' to be told)
             flight.fail(error)
+        except BaseException:
+            why = "the service was stopped before the outcome was known"
+            flight.fail(EngineStopping(why) if flight.record is None else AnswerLost(why))
+            raise
         else:
             flight.finish(answer)
 
@@ -142,9 +145,9 @@ class Engine:
             if isinstance(ready, Answer):
                 return ready
             return await self._told(await self._attempts.make(flight, effect, ready))
-        except StoreUnavailable as error:
-            # before the claim this means "nothing was sent"; from here on it must not be read so
-            raise AnswerLost(f"the row of this name can't be read now: {error}") from error
+        except NonbisError as error:
+            # before the claim these mean "nothing was sent"; from here on they must not be read so
+            raise AnswerLost(f"what became of this name can't be told now: {error}") from error
 
     async def _claim(self, flight: Flight, call: Call, effect: Effect) -> Ready | Stored:
         """Insert the row, or show the one that is there.
@@ -170,11 +173,22 @@ class Engine:
         decision = decide(None, event)
         existing = await self.writer.claim(decision, call)
         if existing is not None:
+            if existing.record.id == number:
+                existing = await self._disown(existing)
             flight.enter(existing.record, existing.request)
             return existing
         record = _written(decision.record)
         flight.enter(record, call.request)
         return Ready(record, deadline)
+
+    async def _disown(self, stored: Stored) -> Stored:
+        """My claim, but others moved it on before its answer reached me: I have not sent and will not."""
+        record = stored.record
+        report = Observation(
+            kind=Kind.REPORT_NOT_SENT, attempt=1, send=1, because="the answer to the claim came too late"
+        )
+        applied = await self.writer.apply(record, report, self.describe(stored))
+        return await self.store.find(record.digest) or replace(stored, record=applied.record)
 
     async def _judge(self, flight: Flight, call: Call, effect: Effect, stored: Stored) -> Ready | Answer:
         """A row is there already: refuse another request, wake a dead one, retry a failed one."""
@@ -227,7 +241,7 @@ class Engine:
     # -- answers -------------------------------------------------------------------------------------
 
     async def _told(self, applied: Applied) -> Answer:
-        if not applied.won:
+        if applied.outcome is None:
             return await self.answer_of(applied.record, None)
         return Answer(standing=standing_of(applied.record), record=applied.record, outcome=applied.outcome)
 
@@ -262,6 +276,10 @@ class Engine:
         """Whether this process is at work on the row, or has a send of it under way."""
         return record.digest in self._flights or self._attempts.knows(record)
 
+    def at_work(self, digest: bytes) -> bool:
+        """Whether a call or a send under this name is under way here."""
+        return digest in self._flights or self._attempts.at_work(digest)
+
     def ids_at_work(self) -> tuple[list[int], list[int]]:
         """Ids of operations under way here, and ids drawn for claims whose answer is not known."""
         known, claiming = [], self.writer.unsure_ids()
@@ -275,7 +293,7 @@ class Engine:
     def resend(self, stored: Stored, effect: Effect) -> None:
         """Send an operation in doubt once more under the same reference, if nobody here is at it."""
         digest = stored.record.digest
-        if digest in self._flights or self._stopping:
+        if self.at_work(digest) or self._stopping:
             return
         flight = self._take_off(digest)
         flight.enter(stored.record, stored.request)
@@ -298,11 +316,25 @@ class Engine:
         """Take no new claims, let running effects finish, and leave in doubt what still runs."""
         self._stopping = True
         await self.tasks.finish(self.policy.stop_seconds)
-        for flight in list(self._flights.values()):
-            if flight.record is not None and flight.record.state is State.STARTED:
-                await self._attempts.doubt(flight, flight.record, "the service was stopped")
+        await self._leave_in_doubt()
         await self.tasks.cancel()
-        await self.presence.end()
+        try:
+            await self.presence.end()
+        except StoreError as error:
+            _log.warning("the end of this machine is not written; others will find it lost: %s", error)
+
+    async def _leave_in_doubt(self) -> None:
+        """Put what still is being sent here in doubt, as far as the store takes it in time."""
+        doubts = [
+            self._attempts.doubt(flight, flight.record, "the service was stopped")
+            for flight in self._flights.values()
+            if flight.record is not None and self._attempts.knows(flight.record)
+        ]
+        try:
+            async with asyncio.timeout(self.policy.store_wait_seconds):
+                await asyncio.gather(*doubts)
+        except (TimeoutError, NonbisError) as error:
+            _log.warning("not all that was under way could be put in doubt: %r", error)
 
 
 def _written(record: Record | None) -> Record:

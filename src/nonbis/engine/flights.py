@@ -118,6 +118,11 @@ class Flight:
         """Tell all waiters that there is no answer."""
         self._end(None, error)
 
+    def give_up(self, error: BaseException) -> None:
+        """Tell those who wait now that there is no answer. The operation stays under way here."""
+        self._error = error
+        _wake(self._waiters)
+
     def doubted(self, record: Record) -> None:
         """The outcome is not known in time. The send may go on and report to ``record`` later."""
         self.record = record

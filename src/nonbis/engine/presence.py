@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nonbis.core.policy import Policy
 from nonbis.engine.identity import Incarnation
 from nonbis.engine.timekeeping import Timekeeper
-from nonbis.errors import AnswerLost, MachineLost
+from nonbis.errors import AnswerLost, EngineStopping, MachineLost, StoreUnavailable
 from nonbis.ports import MachineRow, Store
 
 _log = logging.getLogger("nonbis.presence")
@@ -34,6 +34,8 @@ class Presence:
         self._registering = asyncio.Lock()
         self._incarnation: Incarnation | None = None
         self._unanswered: dict[str, int] | None = None
+        self._resigned: list[MachineRow] = []
+        self._closed = False
         self.living: dict[int, MachineRow] = {}
         self._newest = 0
 
@@ -47,36 +49,50 @@ class Presence:
         return current
 
     async def present(self) -> Incarnation:
-        """The present machine, registered if need be. Raises StoreError if that can't be done."""
+        """The present machine, registered if need be.
+
+        Raises StoreError if that can't be done, EngineStopping after ``end``.
+        """
         return self.incarnation or await self._register()
 
     async def _register(self) -> Incarnation:
         async with self._registering:
             if (current := self.incarnation) is not None:
                 return current
-            row = await self._store.register(
-                node=socket.gethostname(), pid=os.getpid(), kind=self._kind, at_ms=self._time.wall_ms()
-            )
+            if self._closed:
+                raise EngineStopping("this process has ended its machine and registers no other")
+            row = await self._registered()
             self._incarnation = Incarnation(row.id)
             # _newest stays: machines registered before this one may not have been read yet
             self.living[row.id] = row
             _log.info("registered as machine %d", row.id)
             return self._incarnation
 
+    async def _registered(self) -> MachineRow:
+        try:
+            return await self._store.register(
+                node=socket.gethostname(), pid=os.getpid(), kind=self._kind, at_ms=self._time.wall_ms()
+            )
+        except AnswerLost as error:
+            # a number may be wasted on a machine that never beats; nothing was claimed under it
+            raise StoreUnavailable(f"the store has not answered a registration: {error}") from error
+
     def _resign(self, why: str) -> None:
         current, self._incarnation = self._incarnation, None
         self._unanswered = None
         if current is not None:
             current.retire()
-            self.living.pop(current.machine, None)
+            row = self.living.pop(current.machine, None)
+            if row is not None:
+                self._resigned.append(row)
             _log.warning("machine %d is no more: %s; the next write registers anew", current.machine, why)
             self._on_lost()
 
     async def beat(self, oldest_open: int | None, lowest_in_flight: int | None) -> bool:
         """Count one beat. False if there is no machine, or it was lost; StoreError if unreachable.
 
-        A beat whose answer was lost is repeated with the same arguments, so that the store can tell
-        the repeat from the beat of a clone.
+        A beat without an answer is repeated with the same arguments, so that the store can tell the
+        repeat from the beat of a clone.
         """
         current = self.incarnation
         if current is None:
@@ -95,11 +111,6 @@ class Presence:
         except MachineLost as error:
             self._resign(str(error))
             return False
-        except AnswerLost:
-            raise
-        except Exception:
-            self._unanswered = None
-            raise
         self._unanswered = None
         current.beat = answer.beat
         self._time.saw_age(answer.age_ms)
@@ -113,10 +124,11 @@ class Presence:
 
     async def refresh_living(self) -> list[MachineRow]:
         """Read the living machines anew; returns those that were living before and are not now."""
-        before = self.living
         rows = await self._store.machines(living=True)
+        before = self.living
         self._take(rows)
-        return [row for number, row in before.items() if number not in self.living]
+        resigned, self._resigned = self._resigned, []
+        return [*resigned, *(row for number, row in before.items() if number not in self.living)]
 
     def _take(self, rows: list[MachineRow]) -> None:
         self.living = {row.id: row for row in rows if row.state == "living"}
@@ -131,7 +143,8 @@ class Presence:
         return machine in self.living
 
     async def end(self) -> None:
-        """Mark the machine as ended."""
+        """Mark the machine as ended; this process registers no other. Raises StoreError."""
+        self._closed = True
         current, self._incarnation = self._incarnation, None
         if current is not None:
             current.retire()

@@ -36,9 +36,10 @@ class Tasks:
             await asyncio.wait(set(self._running), timeout=seconds)
 
     async def cancel(self) -> None:
-        """End what still runs."""
-        running = set(self._running)
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=1.0)
+        """End what still runs: first the sends, which report so, then what can't even report."""
+        for _ in range(2):
+            running = set(self._running)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running, timeout=1.0)

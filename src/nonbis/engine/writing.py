@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from nonbis.core import windows
+from nonbis.core.ids import format_id
 from nonbis.core.machine import decide, needs_attention
 from nonbis.core.messages import Decision, Event, Kind, Moment, Reason, Record, State
 from nonbis.core.payments import Outcome, Receipt, decode_outcome, encode_outcome
@@ -17,8 +19,10 @@ from nonbis.engine.commits import Lane
 from nonbis.engine.flights import Call
 from nonbis.engine.presence import Presence
 from nonbis.engine.timekeeping import Timekeeper
-from nonbis.errors import AnswerLost, StoreUnavailable
+from nonbis.errors import AnswerLost, StoreError, StoreUnavailable
 from nonbis.ports import Advance, Advanced, Claim, Claimed, JournalEntry, Store, Stored, Verdict
+
+_log = logging.getLogger("nonbis.writing")
 
 REPORTS = frozenset({Kind.REPORT_APPLIED, Kind.REPORT_DECLINED, Kind.REPORT_NOT_SENT, Kind.REPORT_UNKNOWN})
 _PERSON = frozenset({Kind.PERSON_APPLIED, Kind.PERSON_FAILED})
@@ -101,9 +105,14 @@ class Writer:
         )
         try:
             return (await self._decided(self._claims, claim)).existing
-        except AnswerLost:
+        except StoreUnavailable:
+            raise
+        except BaseException as error:
+            # whatever ended the wait, a cancelled caller included, the write may still be under way
             self._unsure[record.id] = self._time.monotonic()
-            raise StoreUnavailable("the store has not answered; nothing was sent") from None
+            if isinstance(error, AnswerLost):
+                raise StoreUnavailable("the store has not answered; nothing was sent") from None
+            raise
 
     def unsure_ids(self) -> list[int]:
         """Ids of claims that were given up unanswered not long ago: their rows may still appear."""
@@ -116,18 +125,21 @@ class Writer:
     async def apply(
         self, record: Record, observation: Observation, describe: Describe | None = None
     ) -> Applied:
-        """Judge the observation against the row, as often as the row moves on meanwhile.
+        """Judge the observation against the row.
 
-        A report of a send is repeated until it is decided, for as long as the process lives; all else
-        raises StoreUnavailable or AnswerLost when the store stays away.
+        A report of a send is judged anew as often as the row moves on meanwhile, and its write repeated
+        until it is decided, for as long as the process lives, whatever error the store has. All else
+        was seen or wanted of exactly this row: it loses to a row that has moved on, and raises
+        StoreError when the store can't do its part.
         """
         pause = _PAUSE_FIRST_SECONDS
         while True:
             try:
                 return await self._apply(record, observation, describe)
-            except (StoreUnavailable, AnswerLost):
+            except StoreError as error:
                 if observation.kind not in REPORTS:
                     raise
+                _log.warning("%s: %s can't be written yet: %s", format_id(record.id), observation.kind, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
@@ -150,7 +162,9 @@ class Writer:
             if describe is not None and after.state in _ENDS and after.state is not record.state:
                 outcome = describe(after, observation.receipt)
             advanced = await self._decided(
-                self._advances, self._advance(record, decision, after, observation, outcome)
+                self._advances,
+                self._advance(record, decision, after, observation, outcome),
+                for_ever=observation.kind in REPORTS,
             )
             if advanced.verdict is Verdict.WON:
                 if after.state is State.IN_DOUBT and self.on_doubt is not None:
@@ -158,9 +172,11 @@ class Writer:
                 return Applied(after, won=True, outcome=outcome)
             if advanced.record is None:
                 raise AssertionError("a store that says lost shows the row")
+            if observation.kind not in REPORTS:
+                return Applied(advanced.record, won=False, outcome=None)
             record = advanced.record
 
-    async def _decided(self, lane: Lane[Item, Result], item: Item) -> Result:
+    async def _decided(self, lane: Lane[Item, Result], item: Item, *, for_ever: bool = False) -> Result:
         """The answer to one write. A lost answer is settled by repeating the write, never by a read."""
         pause = _PAUSE_FIRST_SECONDS
         begun = self._time.monotonic()
@@ -174,9 +190,13 @@ class Writer:
             except AnswerLost:
                 unsure = True
             except StoreUnavailable:
-                if not unsure:
+                if not unsure and not for_ever:
                     raise
-            if self._time.monotonic() - begun > self._policy.store_wait_seconds:
+            except StoreError as error:
+                if not for_ever:
+                    raise
+                _log.warning("a write is repeated until it is decided: %s", error)
+            if not for_ever and self._time.monotonic() - begun > self._policy.store_wait_seconds:
                 raise AnswerLost("the store has not answered; the write may or may not have happened")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_SECONDS)
@@ -221,6 +241,10 @@ class Writer:
             who=observation.who if observation else "",
             because=observation.because if observation else "",
         )
+
+    def speaks_for(self, machine: int) -> bool:
+        """Whether this process still is that machine."""
+        return self._machine() == machine
 
     def _machine(self) -> int:
         current = self._presence.incarnation
