@@ -31,7 +31,7 @@ from nonbis.ports import (
 )
 from nonbis.stores import sqlite_machines, sqlite_rows
 from nonbis.stores.sqlite_doctor import examine
-from nonbis.stores.sqlite_files import DESCRIPTORS, LockFile, inode_of, is_free, refuse_network
+from nonbis.stores.sqlite_files import DESCRIPTORS, LockFile, inode_of, is_free, locked_files, refuse_network
 from nonbis.stores.sqlite_link import Link, refuse_old_library, translated
 from nonbis.stores.sqlite_schema import Identity, identify, prepare
 from nonbis.stores.sqlite_writer import Writer
@@ -56,6 +56,7 @@ class SqliteStore:
         self._closed = False
         self._unsafe: str | None = None
         self._inode = inode_of(path)
+        self._locked = locked_files(path)
         self._lock_files: dict[int, LockFile] = {}
         self._beats: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._links = (writer, reader)
@@ -332,6 +333,11 @@ class SqliteStore:
             DESCRIPTORS.refuse_strangers(self._path)
             if inode_of(self._path) != self._inode:
                 raise StoreUnsafe(f"{self._path} was replaced by another file while it was open")
+            if not self._locked <= locked_files(self._path):
+                raise StoreUnsafe(
+                    f"something in this process opened and closed {self._path} (a second SQLite library or a"
+                    " plain open()) and so removed the store's locks; restart the process"
+                )
         except StoreUnsafe as error:
             self._unsafe = str(error)
             raise

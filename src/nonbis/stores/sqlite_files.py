@@ -24,6 +24,7 @@ from nonbis.errors import StoreUnavailable, StoreUnsafe
 Inode = tuple[int, int]
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
+_LOCKS: Final = Path("/proc/locks")
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _SHARED_FILE_SYSTEMS: Final = {
     0x6969: "NFS",
@@ -122,6 +123,30 @@ def _opened(path: Path) -> dict[int, str]:
 
 
 DESCRIPTORS: Final = Descriptors()
+
+
+def locked_files(path: Path) -> frozenset[str]:
+    """The suffixes of the files on which the kernel shows record locks of this process.
+
+    A connection in WAL mode holds one on the database and one on the index for as long as it is open,
+    so one that has gone was removed by somebody's close, even if nothing is open any more.
+    """
+    inodes = {_shown(inode_of(f"{path}{suffix}")): suffix for suffix in _SUFFIXES}
+    me = str(os.getpid())
+    with contextlib.suppress(OSError):
+        lines = (line.split() for line in _LOCKS.read_text().splitlines())
+        return frozenset(
+            inodes[line[5]]
+            for line in lines
+            if len(line) > 5 and line[1] == "POSIX" and line[4] == me and line[5] in inodes
+        )
+    return frozenset()
+
+
+def _shown(inode: Inode) -> str:
+    """A file as the kernel's list of locks names it."""
+    device, number = inode
+    return f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
 
 
 class LockFile:

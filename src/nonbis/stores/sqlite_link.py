@@ -10,6 +10,7 @@ from typing import Final
 import apsw
 
 from nonbis.errors import (
+    AnswerLost,
     NonbisError,
     StoreDamaged,
     StoreError,
@@ -157,7 +158,7 @@ def belongs_to_one_piece(error: Exception) -> bool:
     """Whether what failed was one caller's rows, and not the store for everyone."""
     if isinstance(error, apsw.Error):
         return isinstance(error, _OF_ONE_PIECE)
-    return not isinstance(error, (StoreUnavailable, StoreDamaged, StoreUnsafe, OSError))
+    return not isinstance(error, (AnswerLost, StoreUnavailable, StoreDamaged, StoreUnsafe, OSError))
 
 
 def translated(error: Exception, doing: str) -> NonbisError:
