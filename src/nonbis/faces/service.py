@@ -103,7 +103,8 @@ class PaymentService:
         try:
             await self.engine.store.age_ms()
         except StoreError as error:
-            return problem("store-unavailable", f"The store can't be reached: {error}", retry_after_seconds=2)
+            _log.warning("not ready: %s", error)
+            return problem("store-unavailable", "The store can't be reached.", retry_after_seconds=2)
         if not self.ready:
             return problem("store-unavailable", "The service is being stopped.", retry_after_seconds=2)
         return json_reply({"status": "ready"})
