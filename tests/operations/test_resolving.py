@@ -45,6 +45,7 @@ async def test_applied_is_replayed_without_a_receipt() -> None:
     assert done.refused is None
     assert done.detail == "1:1 is applied: every retry under its name is told so from now on"
     assert (done.stored.record.state, done.stored.record.reason) == (State.APPLIED, None)
+    assert done.stored.outcome is not None
     answer = await serving.run(*bench.call("a"))
     assert (answer.standing, answer.replayed) == (Standing.FINAL, True)
     assert answer.outcome is not None
@@ -240,7 +241,7 @@ async def test_a_retry_that_dies_meanwhile_is_not_what_the_person_saw() -> None:
     cli.store = Meanwhile(bench.store, "vanished", retried_and_dead)  # type: ignore[assignment]  # likewise
     refused = await resolve(cli, record.id, "failed", stamp=record.stamp, force=True, **SAID)
     assert refused.refused is Refused.MOVED
-    assert (await bench.row("a")).state is State.IN_DOUBT
+    assert (await bench.row("a")).state is State.STARTED
     await bench.close()
 
 

@@ -225,7 +225,8 @@ class Engine:
     async def _ask_before_retry(self, record: Record, stored: Stored, effect: Effect) -> Record | Answer:
         """A name that a person settled as failed is asked about once more before it may send again."""
         try:
-            found = await effect.find(reference(record.digest, record.refusals))
+            async with asyncio.timeout(self.policy.effect_timeout_seconds):
+                found = await effect.find(reference(record.digest, record.refusals))
         except Exception as error:  # noqa: BLE001  (whatever the rail's client raises, it is no answer)
             _log.warning("%s: the rail can't be asked before a retry: %r", format_id(record.id), error)
             return Answer(standing=Standing.IN_DOUBT, record=record)
@@ -233,6 +234,10 @@ class Engine:
             return Answer(standing=Standing.IN_DOUBT, record=record)
         if found.kind is not FoundKind.APPLIED:
             return record
+        if found.receipt is not None and (member := effect.differs(found.receipt)) is not None:
+            because = f"asked before a retry, it shows another {member}: {found.receipt!r}"
+            await self.writer.note_once(record, who=f"rail {record.rail}/{record.account}", because=because)
+            return Answer(standing=Standing.IN_DOUBT, record=record)
         observation = Observation(
             kind=Kind.FOUND_APPLIED, attempt=record.attempt, facts=effect.facts, receipt=found.receipt
         )

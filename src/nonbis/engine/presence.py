@@ -32,6 +32,8 @@ class Presence:
         self._kind = kind
         self._on_lost = on_lost
         self._registering = asyncio.Lock()
+        # one read after the other: an older answer taken after a newer one would make machines dead
+        self._reading = asyncio.Lock()
         self._incarnation: Incarnation | None = None
         self._unanswered: dict[str, int] | None = None
         self._resigned: list[MachineRow] = []
@@ -118,15 +120,17 @@ class Presence:
 
     async def refresh(self) -> list[MachineRow]:
         """Read all machines anew; returns them."""
-        rows = await self._store.machines()
-        self._take(rows)
+        async with self._reading:
+            rows = await self._store.machines()
+            self._take(rows)
         return rows
 
     async def refresh_living(self) -> list[MachineRow]:
         """Read the living machines anew; returns those that were living before and are not now."""
-        rows = await self._store.machines(living=True)
-        before = self.living
-        self._take(rows)
+        async with self._reading:
+            rows = await self._store.machines(living=True)
+            before = self.living
+            self._take(rows)
         resigned, self._resigned = self._resigned, []
         return [*resigned, *(row for number, row in before.items() if number not in self.living)]
 

@@ -12,7 +12,7 @@ import msgspec
 from nonbis.core import windows
 from nonbis.core.ids import format_id
 from nonbis.core.machine import decide, needs_attention
-from nonbis.core.messages import Decision, Event, Kind, Moment, Reason, Record, State
+from nonbis.core.messages import Decision, Event, JournalKind, Kind, Moment, Reason, Record, State
 from nonbis.core.payments import Outcome, Receipt, decode_outcome, encode_outcome
 from nonbis.core.policy import Policy, RailFacts
 from nonbis.engine.commits import Lane
@@ -217,6 +217,14 @@ class Writer:
             attention=attention if attention is not needs_attention(before) else None,
             journal=self._journal(after, decision, observation),
         )
+
+    async def note_once(self, record: Record, *, who: str, because: str) -> None:
+        """Put words into the journal of an operation, unless they stand there already. Raises StoreError."""
+        if any(entry.because == because for entry in await self._store.journal(record.id)):
+            return
+        noted = Decision(None, None, JournalKind.NOTED, "")
+        words = Observation(kind=Kind.REPORT_UNKNOWN, who=who, because=because)
+        await self._note(record, noted, words)
 
     async def _note(self, record: Record, decision: Decision, observation: Observation) -> None:
         entry = self._journal(record, decision, observation)

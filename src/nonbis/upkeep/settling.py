@@ -42,13 +42,22 @@ class Settler:
 
     def consider(self, record: Record) -> None:
         """Ask or resend now if it is this operation's time."""
+        if not record.contradicted and self._is_due(record.id):
+            self._engine.tasks.spawn(self._settle(record.id))
+
+    def verify(self, stored: Stored, effect: Effect) -> None:
+        """Ask once more about an operation that a person settled as failed, until the rail answers."""
+        if self._is_due(stored.record.id):
+            self._engine.tasks.spawn(self._verify(stored, effect))
+
+    def _is_due(self, number: int) -> bool:
         now = self._engine.time.monotonic()
-        due, delay = self._next.get(record.id, (now, DELAY_FIRST_SECONDS))
-        if due > now or record.id in self._busy or record.contradicted:
-            return
-        self._next[record.id] = (now + delay, min(2 * delay, DELAY_MAX_SECONDS))
-        self._busy.add(record.id)
-        self._engine.tasks.spawn(self._settle(record.id))
+        due, delay = self._next.get(number, (now, DELAY_FIRST_SECONDS))
+        if due > now or number in self._busy:
+            return False
+        self._next[number] = (now + delay, min(2 * delay, DELAY_MAX_SECONDS))
+        self._busy.add(number)
+        return True
 
     def watched(self) -> list[int]:
         """The operations that were in doubt when last seen here."""
@@ -69,27 +78,47 @@ class Settler:
         finally:
             self._busy.discard(number)
 
+    async def _verify(self, stored: Stored, effect: Effect) -> None:
+        number = stored.record.id
+        try:
+            async with self._slots:
+                if await self.ask(stored, effect):
+                    self.forget(number)
+        except StoreError as error:
+            _log.warning("%s: its settlement is verified later: %s", format_id(number), error)
+        finally:
+            self._busy.discard(number)
+
     async def _settle_by_rail(self, stored: Stored) -> None:
         effect = self._engine.effects.of(stored)
         if effect is None:
             return
-        if await self._engine.writer.would_write(
-            stored.record, Observation(kind=Kind.RESEND, facts=effect.facts)
-        ):
+        resend = Observation(kind=Kind.RESEND, facts=effect.facts)
+        if self._engine.at_work(stored.record.digest):
+            may_resend = False
+        else:
+            may_resend = await self._engine.writer.would_write(stored.record, resend)
+        if may_resend:
             self._engine.resend(stored, effect)
         elif effect.facts.finds:
             await self.ask(stored, effect)
 
-    async def ask(self, stored: Stored, effect: Effect) -> None:
-        """Ask the rail, and settle by its answer under the stamp that was read before asking."""
+    async def ask(self, stored: Stored, effect: Effect) -> bool:
+        """Ask the rail, and settle by its answer under the stamp that was read before asking.
+
+        False if it gave no answer, or none yet.
+        """
         record = stored.record
         asked = self._engine.time.now()
         found = await self._question(record, effect)
         if found is None or found.kind is FoundKind.PENDING:
-            return
+            return False
+        who = f"rail {effect.facts.name}/{effect.facts.account}"
         if found.receipt is not None and (member := effect.differs(found.receipt)) is not None:
             _log.error("%s: the rail shows another %s under its reference", format_id(record.id), member)
-            return
+            because = f"asked, it shows another {member} under this reference: {found.receipt!r}"
+            await self._engine.writer.note_once(record, who=who, because=because)
+            return True
         observation = Observation(
             kind=_SAYS[found.kind],
             attempt=record.attempt,
@@ -97,14 +126,16 @@ class Settler:
             asked=asked,
             facts=effect.facts,
             receipt=found.receipt,
-            who=f"rail {effect.facts.name}/{effect.facts.account}",
+            who=who,
             because=f"asked, it says: {found.kind.value}",
         )
         await self._engine.writer.apply(record, observation, self._engine.describe(stored))
+        return True
 
     async def _question(self, record: Record, effect: Effect) -> Found | None:
         try:
-            return await effect.find(reference(record.digest, record.refusals))
+            async with asyncio.timeout(self._engine.policy.effect_timeout_seconds):
+                return await effect.find(reference(record.digest, record.refusals))
         except Exception as error:  # noqa: BLE001  (whatever the rail's client raises, it is no answer)
             _log.warning("%s: the rail gave no answer: %r", format_id(record.id), error)
             return None

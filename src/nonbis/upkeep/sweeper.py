@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-from nonbis.core.ids import machine_of
+from nonbis.core.ids import format_id, machine_of
 from nonbis.core.messages import Kind, Reason, Record, State
 from nonbis.engine.engine import Engine
 from nonbis.engine.writing import Observation
-from nonbis.errors import StoreError
+from nonbis.errors import EngineStopping, StoreError, StoreUnavailable
 from nonbis.ports import MachineRow, MachineState
 from nonbis.upkeep.settling import Settler
 from nonbis.upkeep.watching import DeadRounds, Observer
@@ -36,27 +36,36 @@ class Sweeper:
         self._dead = DeadRounds(engine.policy.beat_seconds)
         self._oldest: int | None = None
         self._rounds = 0
+        self._beats = 0
         self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._knows_dead = False
+        self._tasks: list[asyncio.Task[None]] = []
         engine.writer.on_doubt = self._settler.consider
 
     def start(self) -> None:
-        """Begin with a round at once: what an earlier process left is found at start."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        """Begin with a round at once: what an earlier process left is found at start.
+
+        Beats have a task of their own: however long a sweep takes, this machine is not lost over it.
+        """
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._repeat(work)) for work in (self.beat, self.sweep)]
 
     async def stop(self) -> None:
-        """Finish the round that is under way."""
+        """Finish the round that is under way, at most as long as one waits for a store."""
         self._stopping.set()
-        if self._task is not None:
-            await self._task
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self._engine.policy.store_wait_seconds)
+            for task in late:
+                task.cancel()
 
-    async def _run(self) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping.is_set():
             try:
-                await self.round()
+                await work()
             except StoreError as error:
-                self._observer.forget_all()
                 _log.warning("the store did not take part in this round: %s", error)
+            except EngineStopping:
+                return
             except Exception:  # noqa: BLE001  (a fault in one round must not end all later ones)
                 _log.exception("a round failed")
             try:
@@ -66,9 +75,24 @@ class Sweeper:
 
     async def round(self) -> None:
         """One beat and one look at everything that may need a hand."""
+        await self.beat()
+        await self.sweep()
+
+    async def beat(self) -> None:
+        """Count one beat, and look whose count stands still. Raises StoreError."""
+        self._beats += 1
+        try:
+            await self._beat()
+            await self._watch_others()
+        except BaseException:
+            self._observer.forget_all()
+            raise
+
+    async def sweep(self) -> None:
+        """Look at every row that may need a hand. Raises StoreError."""
         self._rounds += 1
-        await self._beat()
-        await self._watch_others()
+        if not self._knows_dead or self._rounds % OVERDUE_EVERY_ROUNDS == 0:
+            await self._read_dead()
         await self._sweep_dead()
         await self._own_rows()
         await self._rows_that_need_attention()
@@ -100,20 +124,25 @@ class Sweeper:
         engine = self._engine
         for row in await engine.store.vanished():
             await self._lose(row)
+        asked = engine.time.monotonic()
         for row in await engine.presence.refresh_living():
             self._dead.add(row)
-        if self._rounds == 1:
-            for row in await engine.presence.refresh():
-                if row.state is not MachineState.LIVING:
-                    self._dead.add(row)
+        read = engine.time.monotonic()
         me = engine.presence.incarnation
         others = [row for row in engine.presence.living.values() if me is None or row.id != me.machine]
         if me is None:
-            if others and self._rounds > 1:
+            if others and self._beats > 1:
                 await engine.presence.present()
             return
-        for row in self._observer.standing_still(others, engine.time.monotonic()):
+        for row in self._observer.standing_still(others, asked, read):
             await self._lose(row)
+
+    async def _read_dead(self) -> None:
+        """All machines that are gone, those that came and went between two looks included."""
+        for row in await self._engine.presence.refresh():
+            if row.state is not MachineState.LIVING:
+                self._dead.add(row)
+        self._knows_dead = True
 
     async def _lose(self, row: MachineRow) -> None:
         if await self._engine.store.lose(row.id, row.beat, at_ms=self._engine.time.wall_ms()):
@@ -164,12 +193,14 @@ class Sweeper:
     async def _no_longer_in_doubt(self, number: int) -> None:
         """A row that a person settled as failed is asked about once more, after its settle window."""
         stored = await self._engine.store.show(number)
+        if stored is not None and stored.record.state is State.IN_DOUBT:
+            return
         if stored is not None and stored.record.reason is Reason.SETTLED:
             effect = self._engine.effects.of(stored)
             if effect is not None and effect.facts.finds:
-                if not self._engine.writer.settle_window_passed(stored.record, effect.facts):
-                    return
-                await self._settler.ask(stored, effect)
+                if self._engine.writer.settle_window_passed(stored.record, effect.facts):
+                    self._settler.verify(stored, effect)
+                return
         self._settler.forget(number)
 
     async def _overdue(self) -> None:
@@ -185,8 +216,14 @@ class Sweeper:
 
     async def _apply(self, record: Record, observation: Observation) -> None:
         stored = await self._engine.store.find(record.digest)
-        if stored is not None:
+        if stored is None:
+            return
+        try:
             await self._engine.writer.apply(record, observation, self._engine.describe(stored))
+        except (StoreUnavailable, EngineStopping):
+            raise
+        except Exception:  # noqa: BLE001  (one row that can't be written must not keep all others waiting)
+            _log.exception("%s stays as it is for now", format_id(record.id))
 
     async def _attention(self) -> AsyncIterator[Record]:
         after = 0

@@ -15,21 +15,28 @@ class Observer:
     def __init__(self, lost_after_seconds: float) -> None:
         self._lost_after_seconds = lost_after_seconds
         self._first_seen: dict[int, tuple[int, float]] = {}
+        self._last_read: float | None = None
 
-    def standing_still(self, others: Iterable[MachineRow], now: float) -> list[MachineRow]:
+    def standing_still(self, others: Iterable[MachineRow], asked: float, read: float) -> list[MachineRow]:
         """Machines whose count is the same as it was at least ``lost_after_seconds`` ago.
 
-        Call it only right after an own beat that succeeded; when one fails, ``forget_all``: a store
-        that takes nobody's beats must not make everybody lost.
+        ``asked`` and ``read`` are the moments before and after the counts were read: a pause of this
+        process in between must not look like one of the others. Call it only right after an own beat
+        that succeeded; when one fails, ``forget_all``: a store that takes nobody's beats must not make
+        everybody lost. A gap in which this process would be lost itself, as when the whole host stood
+        still, ends all observations too.
         """
+        if self._last_read is not None and asked - self._last_read >= self._lost_after_seconds:
+            self.forget_all()
+        self._last_read = read
         before, self._first_seen = self._first_seen, {}
         still = []
         for row in others:
-            beat, since = before.get(row.id, (row.beat, now))
+            beat, since = before.get(row.id, (row.beat, read))
             if beat != row.beat:
-                since = now
+                since = read
             self._first_seen[row.id] = (row.beat, since)
-            if now - since >= self._lost_after_seconds:
+            if asked - since >= self._lost_after_seconds:
                 still.append(row)
         return still
 
