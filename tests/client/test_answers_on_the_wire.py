@@ -292,3 +292,13 @@ def test_not_done_and_then_refused_is_refused(pays):
     with Scripted([STORE_UNAVAILABLE, UNAUTHORISED]) as server, pytest.raises(Refused) as caught:
         pays(server.url).pay()
     assert [one.meaning for one in caught.value.tries] == [Meaning.NOT_DONE, Meaning.REFUSED]
+
+
+@pytest.mark.parametrize("pays", BOTH)
+def test_the_last_definite_answer_is_the_one_that_is_shown(pays):
+    second = say(201, payment(attempt=2))
+    with Scripted([DECLINED, second]) as server:
+        verdict = pays(server.url).pay(retry_failed=True)
+    assert (verdict.payment.state, verdict.payment.attempt) == ("applied", 2)
+    with Scripted([problem(503, "rail-unreachable", operation_id="7:1"), IN_DOUBT]) as server:
+        assert pays(server.url).pay().operation_id == "7:42"
