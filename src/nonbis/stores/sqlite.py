@@ -15,7 +15,7 @@ import apsw
 
 from nonbis.core.messages import Record
 from nonbis.core.policy import Agreement
-from nonbis.errors import AnswerLost, MachineLost, StoreDamaged, StoreError, StoreUnsafe
+from nonbis.errors import AnswerLost, MachineLost, StoreDamaged, StoreError, StoreUnavailable, StoreUnsafe
 from nonbis.ports import (
     Advance,
     Advanced,
@@ -287,8 +287,12 @@ class SqliteStore:
     def _close(self) -> None:
         self._writer.close()
         self._readers.shutdown()
-        for link in self._links:
-            link.drop()
+        # The last connection to close empties the log; a process that opens the file now must wait for it.
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(StoreUnavailable):
+                stack.enter_context(self._write_lock.held(BUSY_SECONDS))
+            for link in self._links:
+                link.drop()
         for machine in list(self._lock_files):
             self._let_go(machine)
         self._write_lock.close()

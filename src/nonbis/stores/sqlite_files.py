@@ -73,6 +73,11 @@ class Descriptors:
         self.lock = threading.RLock()
         self._own: dict[int, Inode] = {}
 
+    def disown(self) -> None:
+        """In a forked child: nothing that was inherited is ours, and no lock holder is left."""
+        self.lock = threading.RLock()
+        self._own = {}
+
     def refuse_strangers(self, path: Path) -> None:
         """Raise StoreUnsafe if something that is not ours has the files open."""
         with self.lock:
@@ -201,13 +206,14 @@ class LockFile:
 _LOCK_FILES: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
-def _close_lock_files() -> None:
-    """In a forked child: closing (not unlocking) a copy leaves the parent's locks alone."""
+def _let_go_in_child() -> None:
+    """Closing (not unlocking) the copy of a lock file leaves the parent's lock alone."""
+    DESCRIPTORS.disown()
     for lock_file in list(_LOCK_FILES):
         lock_file.close()
 
 
-os.register_at_fork(after_in_child=_close_lock_files)
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def is_free(path: Path) -> bool:
