@@ -231,7 +231,9 @@ def test_a_client_that_hangs_up_in_mid_body(tmp_path: Path) -> None:
     head = [(b"content-type", b"application/json"), NAME]
     with Face(tmp_path) as face:
         for parts in ([HangUp], [GOOD[:10], HangUp], [GOOD[:-1], HangUp], [GOOD, HangUp]):
-            assert face.run(face.request("POST", "/payments", parts, head)) is None
+            answer = face.run(face.request("POST", "/payments", parts, head))
+            assert answer is not None
+            assert (answer.status, answer.code) == (400, "body-malformed")
         check_nothing_happened(face)
 
 

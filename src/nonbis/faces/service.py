@@ -135,19 +135,18 @@ class Application:
         else:
             await self._rest(scope, receive, send)
             return
-        if reply is not None:
-            await _send(reply, send, with_body=method != "HEAD")
+        await _send(reply, send, with_body=method != "HEAD")
 
     async def _post(
         self, post: Callable[[list[Header], bytes], Awaitable[Reply]], scope: Scope, receive: Receive
-    ) -> Reply | None:
+    ) -> Reply:
         headers: list[Header] = scope["headers"]
         refused = _refuse_head(headers)
         if refused is not None:
             return refused
         body = await _body(receive)
         if body is None:
-            return None
+            return problem("body-malformed", "The body ended before it was complete.")
         if len(body) > BODY_BYTES_MAX:
             return _too_large()
         try:
