@@ -262,11 +262,9 @@ def test_no_depth_is_answered_by_anything_but_a_value_or_a_refusal(
 ) -> None:
     limit = sys.getrecursionlimit()
     for depth in (*range(limit - 120, limit + 5), 3 * limit):
-        try:
+        with contextlib.suppress(BodyMalformed):
             value = parse_json(opened * depth + inner + closed * depth)
-            canonical_json(value)
-        except BodyMalformed:
-            pass
+            assert canonical_json(value).startswith(opened)
 
 
 @given(st.binary(max_size=40))

@@ -136,7 +136,7 @@ def test_a_missing_amount_and_destination() -> None:
 
 
 @pytest.mark.parametrize(
-    "currency", ["usd", "US", "USDX", "", "XAU", "XXX", "ABC", None, 840, ["USD"], {"USD": 1}, "USD "]
+    "currency", ["usd", "US", "USDX", "", "XAU", "XBA", "ABC", None, 840, ["USD"], {"USD": 1}, "USD "]
 )
 def test_currencies_that_are_refused(currency: Any) -> None:
     caught = refused(body(currency=currency))
