@@ -48,21 +48,21 @@ def process(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
     )
 
 
-async def _prepare(path: Path) -> None:
+async def _prepare(path: Path, settings: dict[str, float]) -> None:
     bench = await Bench.in_file(path)
-    first = await bench.engine()
+    first = await bench.engine(**settings)
     await bench.pay(first, "paid", description="rent \x1b[31m", metadata={"month": "May"})
     await bench.pay(first, "declined", NO)
     await bench.pay(first, "unknown", LOST)
-    second = await bench.engine()
+    second = await bench.engine(**settings)
     await bench.pay(second, "other", LOST)
     await bench.hang(second, "orphan")
     await bench.close()
 
 
-def prepare(path: Path) -> Nonbis:
+def prepare(path: Path, **settings: float) -> Nonbis:
     """A store with two machines that are gone: paid, declined, unknown; other, orphan (never answered)."""
-    asyncio.run(_prepare(path))
+    asyncio.run(_prepare(path, settings))
     return Nonbis(f"sqlite:///{path}")
 
 

@@ -378,6 +378,24 @@ def test_resolve_registers_as_a_machine_and_ends_it(nonbis: Nonbis) -> None:
     assert [(row["id"], row["kind"], row["state"]) for row in rows[2:]] == [(3, "cli", "ended")]
 
 
+@pytest.mark.parametrize("seconds", [20.0, 60.0])
+def test_resolve_keeps_to_the_send_deadline_that_was_agreed(tmp_path: Path, seconds: float) -> None:
+    commands = prepare(tmp_path / "agreed.db", send_deadline_seconds=seconds)
+    assert commands.data("ops", "resolve", IDS["unknown"], "--as", "applied", *SAID)["resolved"]
+    (agreed,) = (
+        check["detail"] for check in commands.data("doctor")["checks"] if check["name"] == "agreement"
+    )
+    assert agreed.startswith(f"send deadline {seconds:g} s;")
+
+
+def test_what_a_person_wrote_does_not_steer_the_terminal(nonbis: Nonbis) -> None:
+    said = ["--because", "seen\x1b[2J", "--by", "Ann\x1b[31m"]
+    assert nonbis("ops", "resolve", IDS["unknown"], "--as", "applied", *said).exit_code == 0
+    shown = nonbis("ops", "show", IDS["unknown"]).stdout
+    assert shown.count("Ann\N{REPLACEMENT CHARACTER}[31m") == 2
+    assert "\x1b" not in shown
+
+
 def test_resolve_in_json(nonbis: Nonbis) -> None:
     found = nonbis.data("ops", "resolve", IDS["orphan"], "--as", "applied", *SAID)
     assert list(found) == [*DETAIL, "resolved", "refused", "detail"]
