@@ -115,6 +115,15 @@ def events_of(kind: Kind) -> Iterator[Event]:
         )
 
 
+def everything() -> Iterator[tuple[Record, Event]]:
+    """Every row with every event."""
+    for name in ROWS:
+        for record in rows_in(name):
+            assert record is not None
+            for kind in Kind:
+                yield from ((record, event) for event in events_of(kind))
+
+
 def outcomes(name: str, kind: Kind) -> Counter[str]:
     """What came of all rows in this situation and all events of this kind, and how often."""
     return Counter(described(row, decide(row, event)) for row in rows_in(name) for event in events_of(kind))
