@@ -158,6 +158,18 @@ def test_filters_and_bounds(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_bounds_at_both_ends_of_all_ids(tmp_path: Path, store: str) -> None:
+    last, first = "8388607:1099511627775", "1:0"
+    with Face(tmp_path, store=f"sqlite:///{tmp_path / 'nonbis.db'}" if store == "sqlite" else store) as face:
+        numbers = pay_many(face, 3)
+        assert pages(face, f"after={last}") == [[]]
+        assert pages(face, f"after={last}&machine=8388607&before={last}") == [[]]
+        assert pages(face, f"before={first}") == [[]]
+        assert pages(face, f"after={first}&before={last}") == [numbers]
+        assert pages(face, f"after={numbers[2]}&before={numbers[0]}") == [[]]
+
+
 def test_a_cancelled_name_without_a_request_is_not_listed(tmp_path: Path) -> None:
     """The view of a payment needs its request; what was cancelled before it came has none."""
     with Face(tmp_path) as face:

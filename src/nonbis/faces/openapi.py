@@ -10,6 +10,7 @@ from typing import Any
 
 from nonbis import __version__
 from nonbis.core.currencies import EXPONENTS
+from nonbis.core.ids import MACHINE_MAX, SEQUENCE_MAX
 from nonbis.core.messages import Reason, State
 from nonbis.core.payments import (
     AMOUNT_MAX,
@@ -24,7 +25,24 @@ from nonbis.faces.wire import PROBLEMS
 Json = dict[str, Any]
 
 _NAME_PATTERN = "^[\\x21-\\x7e]{1,255}$"
-_ID_PATTERN = "^[0-9]{1,7}:[0-9]{1,13}$"
+_BARE_NAME = "[\\x21\\x23-\\x7e][\\x21-\\x7e]{0,254}"
+_QUOTED_NAME = '"([\\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\["\\\\]){1,255}"'
+_NO_NUL = "^[^\\x00]*$"
+
+
+def _up_to(highest: int, first: str = "") -> str:
+    """A regular expression for the decimal numbers from 0 (or ``first``) to ``highest``."""
+    digits = str(highest)
+    ways = [f"{first or '[0-9]'}[0-9]{{0,{len(digits) - 2}}}"]
+    for place, digit in enumerate(digits):
+        lowest = 0 if place else 1
+        if int(digit) > lowest:
+            rest = len(digits) - place - 1
+            ways.append(f"{digits[:place]}[{lowest}-{int(digit) - 1}][0-9]{{{rest}}}")
+    return f"({'|'.join([*ways, digits])})"
+
+
+_ID_PATTERN = f"^{_up_to(MACHINE_MAX, first='[1-9]')}:{_up_to(SEQUENCE_MAX)}$"
 
 
 def _transfer() -> Json:
@@ -33,16 +51,25 @@ def _transfer() -> Json:
             "type": "integer",
             "minimum": 1,
             "maximum": AMOUNT_MAX,
-            "description": "In the currency's minor unit.",
+            "description": "In the currency's minor unit, written without point and exponent.",
         },
         "currency": {"type": "string", "enum": sorted(EXPONENTS), "description": "ISO 4217."},
-        "destination": {"type": "string", "minLength": 1, "maxLength": DESTINATION_LENGTH_MAX},
-        "description": {"type": ["string", "null"], "maxLength": DESCRIPTION_LENGTH_MAX},
+        "destination": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": DESTINATION_LENGTH_MAX,
+            "description": "Visible characters, no blanks.",
+        },
+        "description": {"type": ["string", "null"], "maxLength": DESCRIPTION_LENGTH_MAX, "pattern": _NO_NUL},
         "metadata": {
             "type": ["object", "null"],
             "maxProperties": METADATA_MEMBERS_MAX,
-            "propertyNames": {"minLength": 1, "maxLength": METADATA_NAME_LENGTH_MAX},
-            "additionalProperties": {"type": "string", "maxLength": METADATA_VALUE_LENGTH_MAX},
+            "propertyNames": {"minLength": 1, "maxLength": METADATA_NAME_LENGTH_MAX, "pattern": _NO_NUL},
+            "additionalProperties": {
+                "type": "string",
+                "maxLength": METADATA_VALUE_LENGTH_MAX,
+                "pattern": _NO_NUL,
+            },
         },
     }
 
@@ -176,9 +203,10 @@ def _name_header() -> Json:
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 515},
+        "schema": {"type": "string", "pattern": f"^({_BARE_NAME}|{_QUOTED_NAME})$"},
         "description": (
             "The payment's name: 1 to 255 visible ASCII characters, bare or as a quoted string (RFC 9651)."
+            " It may be given as the member uuid instead, or in both places if it is the same."
         ),
     }
 
@@ -218,11 +246,12 @@ def _paths() -> Json:
     }
     store_down = (503, "The store can't be reached.", "Problem")
     missing = (404, "There is no such payment.", "Problem")
-    identity = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     number = {"type": "string", "pattern": _ID_PATTERN}
+    identity = {"name": "id", "in": "path", "required": True, "schema": number}
+    text = {"type": "string", "pattern": _NAME_PATTERN}
+    name = {"name": "name", "in": "path", "required": True, "schema": text}
     filters = [
-        _query("machine", {"type": "integer", "minimum": 1, "maximum": (1 << 23) - 1}),
+        _query("machine", {"type": "integer", "minimum": 1, "maximum": MACHINE_MAX}),
         _query("state", {"enum": [state.value for state in State]}),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}),
         _query("after", number),

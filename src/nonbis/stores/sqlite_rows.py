@@ -298,6 +298,9 @@ def select(connection: apsw.Connection, selection: Selection) -> list[Stored]:
         low = max(low, selection.after + 1)
     if selection.before is not None:
         high = min(high, selection.before - 1)
+    if low > high:
+        # also: one above the largest id is no 64-bit integer any more
+        return []
     parameters = {
         "low": low,
         "high": high,
