@@ -1,12 +1,12 @@
-"""One server of the HTTP benchmark: ``python -m bench.http_server bare|route|payments PORT FOLDER``."""
+"""One server of the HTTP benchmark: ``python -m bench.http_server bare|route|payments|rsgi PORT FOLDER``."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from granian.constants import Interfaces
@@ -15,6 +15,7 @@ from granian.server.embed import Server
 from nonbis.core.fingerprint import parse_json
 from nonbis.core.payments import parse_transfer, transfer_fingerprint
 from nonbis.faces.command import _settle_memory
+from nonbis.faces.rsgi import RsgiEntry
 from nonbis.faces.service import Application, PaymentService, Receive, Scope, Send
 from nonbis.faces.settings import ServiceSettings
 from nonbis.faces.wire import JSON, Header, Reply, name_in_headers
@@ -48,16 +49,17 @@ class WithoutEngine:
 async def main(variant: str, port: int, folder: str) -> None:
     """Serve until SIGTERM."""
     service = None
-    app: Application | Callable[[Scope, Receive, Send], Awaitable[None]] = bare
+    app: Any = bare
     if variant != "bare":
         settings = ServiceSettings(store=f"sqlite:///{Path(folder).absolute()}/bench.db")
         service = await PaymentService.open(settings, rail=SimulatedRail(MemoryLedger()))
         app = payments = Application(service)
         if variant == "route":
-            payments._posts["/payments"] = WithoutEngine().post_payments
-    server = Server(
-        app, port=port, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=1024
-    )
+            payments.posts["/payments"] = WithoutEngine().post_payments
+    interface = Interfaces.ASGINL
+    if variant == "rsgi":
+        app, interface = RsgiEntry(app), Interfaces.RSGI
+    server = Server(app, port=port, interface=interface, log_enabled=False, websockets=False, backlog=1024)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     _settle_memory()

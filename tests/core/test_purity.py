@@ -19,6 +19,7 @@ ALLOWED = {
     "enum",
     "functools",
     "hashlib",
+    "struct",
     "json",
     "msgspec",
     "re",

@@ -71,7 +71,7 @@ def record(**facts: Any) -> Record:
 
 def test_the_payment_as_clients_see_it() -> None:
     receipt = Receipt(reference="r")
-    assert payment_view(record(), TRANSFER, receipt) == {
+    assert msgspec.to_builtins(payment_view(record(), TRANSFER, receipt)) == {
         "id": "7:8400000",
         "state": "applied",
         "amount": 1050,
@@ -80,14 +80,14 @@ def test_the_payment_as_clients_see_it() -> None:
         "attempt": 2,
         "created_at": "2023-11-14T22:13:20.001Z",
         "changed_at": "2023-11-14T22:14:20.120Z",
-        "receipt": receipt,
+        "receipt": {"reference": "r"},
     }
 
 
 def test_what_is_out_of_the_ordinary_is_seen() -> None:
     full = msgspec.structs.replace(TRANSFER, description="rent", metadata={"a": "b"})
     failed = record(state=State.FAILED, reason=Reason.DECLINED, contradicted=True)
-    view = payment_view(failed, full, None)
+    view = msgspec.to_builtins(payment_view(failed, full, None))
     assert view["state"] == "failed"
     assert view["reason"] == "declined"
     assert view["contradicted"] is True
@@ -100,10 +100,7 @@ def test_the_outcome_holds_the_body_that_is_sent_and_replayed() -> None:
     outcome = payment_outcome(record(), TRANSFER, receipt)
     assert outcome.status == 201
     assert outcome.receipt == receipt
-    assert json.loads(outcome.body) == {
-        **payment_view(record(), TRANSFER, receipt),
-        "receipt": {"reference": "r", "amount": 1050},
-    }
+    assert json.loads(outcome.body) == msgspec.to_builtins(payment_view(record(), TRANSFER, receipt))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import struct
 
 from nonbis.core.refusals import NameMalformed
 
@@ -30,9 +31,12 @@ def check_name(name: str) -> str:
     raise NameMalformed("the name holds a character that is not visible ASCII (0x21 to 0x7e)")
 
 
+_length = struct.Struct(">I").pack
+
+
 def length_prefixed(*parts: bytes) -> bytes:
     """The parts one after the other, each behind its length, so that no two lists look alike."""
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([piece for part in parts for piece in (_length(len(part)), part)])
 
 
 class Digester:
@@ -57,7 +61,7 @@ class Digester:
         """16 bytes for a name that check_name has taken."""
         state = self._prepared.copy()
         raw = name.encode("ascii")
-        state.update(len(raw).to_bytes(4, "big") + raw)
+        state.update(_length(len(raw)) + raw)
         return state.digest()
 
 

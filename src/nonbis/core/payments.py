@@ -15,7 +15,7 @@ import msgspec
 from nonbis.core.currencies import EXPONENTS
 from nonbis.core.fingerprint import SAFE_INTEGER_MAX, fingerprint
 from nonbis.core.ids import format_id
-from nonbis.core.messages import Record
+from nonbis.core.messages import Reason, Record, State
 from nonbis.core.refusals import BodyMalformed, MemberInvalid
 
 SCOPE = "payments"
@@ -201,27 +201,41 @@ def _second(seconds: int) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def payment_view(record: Record, transfer: Transfer, receipt: Receipt | None) -> dict[str, Any]:
-    """The payment as clients see it, in its present state."""
-    view: dict[str, Any] = {
-        "id": format_id(record.id),
-        "state": record.state.value,
-        "amount": transfer.amount,
-        "currency": transfer.currency,
-        "destination": transfer.destination,
-        "attempt": record.attempt,
-        "created_at": timestamp(record.created.wall_ms),
-        "changed_at": timestamp(record.changed.wall_ms),
-        "receipt": receipt,
-    }
-    if record.reason is not None:
-        view["reason"] = record.reason.value
-    if record.contradicted:
-        view["contradicted"] = True
-    for name in ("description", "metadata"):
-        if (value := getattr(transfer, name)) is not None:
-            view[name] = value
-    return view
+class PaymentView(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """The payment as clients see it. Members with a default are left out where they have it."""
+
+    id: str
+    state: State
+    amount: int
+    currency: str
+    destination: str
+    attempt: int
+    created_at: str
+    changed_at: str
+    receipt: Receipt | None
+    reason: Reason | None = None
+    contradicted: bool = False
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+def payment_view(record: Record, transfer: Transfer, receipt: Receipt | None) -> PaymentView:
+    """The payment in the state that ``record`` tells."""
+    return PaymentView(
+        id=format_id(record.id),
+        state=record.state,
+        amount=transfer.amount,
+        currency=transfer.currency,
+        destination=transfer.destination,
+        attempt=record.attempt,
+        created_at=timestamp(record.created.wall_ms),
+        changed_at=timestamp(record.changed.wall_ms),
+        receipt=receipt,
+        reason=record.reason,
+        contradicted=record.contradicted,
+        description=transfer.description,
+        metadata=transfer.metadata,
+    )
 
 
 def payment_outcome(record: Record, transfer: Transfer, receipt: Receipt | None) -> Outcome:

@@ -11,6 +11,7 @@ from nonbis.core.messages import State
 from nonbis.core.names import Digester, check_name
 from nonbis.core.payments import (
     SCOPE,
+    PaymentView,
     Transfer,
     decode_outcome,
     decode_transfer,
@@ -182,7 +183,7 @@ def _simulated(point: int, answer: Answer) -> Reply:
     )
 
 
-def _view(stored: Stored) -> dict[str, Any]:
+def _view(stored: Stored) -> PaymentView:
     receipt = None if stored.outcome is None else decode_outcome(stored.outcome).receipt
     return payment_view(stored.record, decode_transfer(stored.request), receipt)
 

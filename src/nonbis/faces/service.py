@@ -32,6 +32,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Post = Callable[[list[Header], bytes], Awaitable[Reply]]
 
 _log = logging.getLogger("nonbis.service")
 _BY_NAME = "/payments/by-name/"
@@ -115,7 +116,7 @@ class Application:
 
     def __init__(self, service: PaymentService) -> None:
         self._service = service
-        self._posts = {
+        self.posts: dict[str, Post] = {
             "/payments": service.routes.post_payments,
             "/payment": service.routes.post_payment,
         }
@@ -128,8 +129,8 @@ class Application:
             return
         path: str = scope["path"]
         method: str = scope["method"]
-        if method == "POST" and (post := self._posts.get(path)) is not None:
-            reply = await self._post(post, scope, receive)
+        if method == "POST" and (post := self.posts.get(path)) is not None:
+            reply = await self.post(post, scope["headers"], receive)
         elif method in ("GET", "HEAD") and (path == "/payments" or path.startswith(_ONE)):
             reply = await self._get(path, scope)
         else:
@@ -137,10 +138,8 @@ class Application:
             return
         await _send(reply, send, with_body=method != "HEAD")
 
-    async def _post(
-        self, post: Callable[[list[Header], bytes], Awaitable[Reply]], scope: Scope, receive: Receive
-    ) -> Reply:
-        headers: list[Header] = scope["headers"]
+    async def post(self, post: Post, headers: list[Header], receive: Receive) -> Reply:
+        """The reply to a hot route: the head is judged first, then the body is read, at most the limit."""
         refused = _refuse_head(headers)
         if refused is not None:
             return refused
