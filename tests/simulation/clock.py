@@ -46,14 +46,14 @@ class SimulatedClock:
 
 
 class OffsetClock:
-    """The clock of another host: the same time, with a wall clock that is wrong by so much."""
+    """The clock of another host: the same time, with a wall clock that may be wrong."""
 
-    def __init__(self, base: SimulatedClock, wall_offset_seconds: float) -> None:
+    def __init__(self, base: SimulatedClock) -> None:
         self._base = base
-        self._offset_ms = int(wall_offset_seconds * 1000)
+        self.wrong_by_seconds = 0.0
 
     def wall_ms(self) -> int:
-        return self._base.wall_ms() + self._offset_ms
+        return self._base.wall_ms() + int(self.wrong_by_seconds * 1000)
 
     def monotonic(self) -> float:
         return self._base.monotonic()
@@ -80,20 +80,18 @@ class Standstill(AssertionError):
 
 
 class _Selector(selectors.SelectSelector):
-    """Instead of waiting, lets the clock go on to the next timer."""
+    """Instead of waiting, lets the clock go on to the next timer. Nothing outside can wake it."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__()
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if ready or timeout == 0:
-            return ready
         if timeout is None:
             raise Standstill("nothing is due and nobody will call")
-        self._clock.advance(timeout + 1e-6)
-        return ready
+        if timeout > 0:
+            self._clock.advance(timeout + 1e-6)
+        return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -104,6 +104,17 @@ class ScriptedRail:
         pass
 
 
+class _Passed:
+    """A gate that was passed before."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.operation = gate.operation
+        self.deadline_ms = gate.deadline_ms
+
+    def __call__(self) -> None:
+        pass
+
+
 def receipt_of(effected: Effected) -> Receipt:
     transfer = effected.transfer
     return Receipt(
@@ -155,7 +166,7 @@ def waits(
         if before_effect is not None:
             await before_effect.wait()
         if then is not None:
-            return await then(rail, transfer, reference, gate)
+            return await then(rail, transfer, reference, _Passed(gate))
         receipt = rail.take_effect(transfer, reference, gate)
         if after_effect is not None:
             await after_effect.wait()
