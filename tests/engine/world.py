@@ -113,7 +113,7 @@ def in_world(**options: Any) -> Callable[[Callable[[World], Coroutine[Any, Any, 
 
     def decorate(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         async def work(clock: SimulatedClock) -> None:
-            await asyncio.wait_for(test(World(clock, ScriptedRail(**facts), **options)), 100_000)
+            await asyncio.wait_for(test(World(clock, ScriptedRail(**facts), **options)), 1e9)
 
         @functools.wraps(test)
         def run() -> None:
