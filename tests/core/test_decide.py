@@ -92,6 +92,8 @@ def test_a_decision_names_its_rule() -> None:
     named = decide(row(APPLIED), event(Kind.REPORT_APPLIED, receipt_differs=True)).rule
     assert named == "report applied [same attempt, receipt differs, not contradicted] -> same"
     assert decide(None, event(Kind.CLAIM)).rule == "claim -> started"
+    noted = decide(row(sends=2, open_sends=3), event(Kind.REPORT_UNKNOWN, send=1))
+    assert noted == Decision(None, None, JournalKind.NOTED, "report unknown [same attempt] -> same")
     assert decide(row(CANCELLED), event(Kind.RETRY, may_retry=True)) == Decision(None, None, None, "")
 
 

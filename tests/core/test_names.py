@@ -54,6 +54,7 @@ def test_a_long_name_is_refused() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "x" * 254 + " ",
         "a b",
         " a",
         "a ",

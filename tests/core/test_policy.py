@@ -45,6 +45,23 @@ def test_what_must_be_more_than_nothing(name: str, value: Any) -> None:
         Policy(**{name: value})
 
 
+def test_a_fraction_of_a_second_is_more_than_nothing() -> None:
+    quick = Policy(
+        beat_seconds=0.1, lost_after_seconds=0.3, send_deadline_seconds=0.2, store_wait_seconds=0.5
+    )
+    assert quick.send_deadline_seconds == 0.2
+    assert RailFacts(name="bank", dedupes_for_seconds=0.5).dedupes_for_seconds == 0.5
+
+
+def test_beats_are_no_coarser_than_the_grain_of_the_age() -> None:
+    said = (
+        "^beat_seconds must be at most 2: the store's age moves with the beats,"
+        " and the windows allow for no coarser steps$"
+    )
+    with pytest.raises(SettingsUnsafe, match=said):
+        Policy(beat_seconds=2.1)
+
+
 @pytest.mark.parametrize("name", NOT_NEGATIVE)
 @pytest.mark.parametrize("value", [-1, -0.001, math.nan])
 def test_what_must_not_be_negative(name: str, value: Any) -> None:
@@ -149,6 +166,15 @@ def test_more_is_not_weaker_and_another_rail_is_none_of_it() -> None:
     assert weaker(agreed(RailFacts(name="bank")), agreed(with_facts(settle_window_seconds=901))) == []
     assert weaker(agreed(BANK), agreed(OTHER)) == []
     assert weaker(agreed(BANK), agreed(RailFacts(name="other"))) == []
+
+
+def test_a_rail_that_begins_to_dedupe_is_not_weaker() -> None:
+    assert (
+        weaker(agreed(RailFacts(name="bank")), agreed(RailFacts(name="bank", dedupes_for_seconds=0.5))) == []
+    )
+    assert weaker(
+        agreed(RailFacts(name="bank", dedupes_for_seconds=0.5)), agreed(RailFacts(name="bank"))
+    ) == ["rail bank/main: dedupes_for 0 s is shorter than 0.5 s"]
 
 
 def test_a_rail_is_known_by_name_and_account() -> None:
