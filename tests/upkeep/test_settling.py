@@ -14,7 +14,7 @@ from nonbis.errors import OutcomeUnknown
 from nonbis.ports import Found, FoundKind
 from nonbis.upkeep.resolving import resolve
 from nonbis.upkeep.sweeper import Sweeper
-from tests.engine.world import World, in_world, rounds
+from tests.engine.world import World, in_world
 from tests.simulation.rail import Point, ScriptedRail, answer_lost, at_once, declined, message_lost, waits
 
 SAID = {"who": "operator", "because": "the bank says so"}

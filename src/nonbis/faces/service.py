@@ -91,8 +91,9 @@ class PaymentService:
     async def drain(self) -> None:
         """Take no new claims; let running effects finish, or leave them in doubt."""
         self.ready = False
-        await self._sweeper.stop()
+        # beats go on meanwhile, or what still runs would be taken for that of a lost machine
         await self.engine.stop()
+        await self._sweeper.stop()
 
     async def close(self) -> None:
         """Let go of rail and store, after ``drain`` and after the last reply."""
