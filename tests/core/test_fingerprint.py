@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -167,14 +168,14 @@ def _has_large_whole_float(value: object) -> bool:
 
 
 def test_a_value_without_canonical_form_is_refused() -> None:
-    deep: list[object] = []
+    deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
     for value in (2**53, math.nan, math.inf, "\ud800", {"\udfff": 1}, deep):
         with pytest.raises(BodyMalformed, match="^the JSON has no canonical form: "):
             canonical_json(value)
     while deep:  # taken apart by hand: freeing it in one go would recurse
-        deep = deep[0]  # type: ignore[assignment]
+        deep = deep[0]
 
 
 # -- what a strict reader refuses ------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from tests.model.world import Budget, Setup
 _B = Budget
 
 
-def _mended(name: str, budget: Budget, *, shows: tuple[str, ...] = ("",), **facts: object) -> Mended:
-    return Mended(name=name, shows=shows, setup=Setup(budget=budget, **facts))  # type: ignore[arg-type]
+def _mended(name: str, budget: Budget, *, shows: tuple[str, ...] = ("",), **facts: Any) -> Mended:
+    return Mended(name=name, shows=shows, setup=Setup(budget=budget, **facts))
 
 
 SMALL = (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.model.cases import Planted
 from tests.model.world import Budget, Setup
 
 
 def _planted(
-    name: str, shows: str, budget: Budget, *, table: str = "", also: str = "", **facts: object
+    name: str, shows: str, budget: Budget, *, table: str = "", also: str = "", **facts: Any
 ) -> Planted:
     mistakes = frozenset(mistake for mistake in (name if not table else "", also) if mistake)
-    setup = Setup(budget=budget, mistakes=mistakes, **facts)  # type: ignore[arg-type]
+    setup = Setup(budget=budget, mistakes=mistakes, **facts)
     return Planted(name=name, shows=tuple(shows.split("|")), setup=setup, table=table)
 
 
-def _table(name: str, shows: str, budget: Budget, *, also: str = "", **facts: object) -> Planted:
+def _table(name: str, shows: str, budget: Budget, *, also: str = "", **facts: Any) -> Planted:
     return _planted(name, shows, budget, table=name, also=also, **facts)
 
 
