@@ -67,7 +67,8 @@ def test_beats_are_no_coarser_than_the_grain_of_the_age() -> None:
 def test_what_must_not_be_negative(name: str, value: Any) -> None:
     with pytest.raises(SettingsUnsafe, match=f"^{name} must not be negative, but is {value}$"):
         Policy(**{name: value})
-    assert getattr(Policy(**{name: 0}), name) == 0
+    nothing: dict[str, Any] = {name: 0}
+    assert getattr(Policy(**nothing), name) == 0
 
 
 def test_living_machines_must_not_be_declared_lost() -> None:

@@ -12,6 +12,7 @@ import pytest
 from nonbis.core import fingerprint, ids, machine, messages, names, payments, policy, windows
 from nonbis.core.machine import TRANSITIONS
 from nonbis.core.messages import Kind
+from nonbis.core.refusals import BodyMalformed
 from tests.core import (
     rows,
     situations,
@@ -91,7 +92,7 @@ def _lenient(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise fingerprint.BodyMalformed(str(error)) from None
+        raise BodyMalformed(str(error)) from None
 
 
 def _unkeyed(self: names.Digester, name: str) -> bytes:
