@@ -97,10 +97,11 @@ def _killed_stream(path: Path, first: int, lines: int) -> dict[int, int]:
     """The stamp of each row that a process acknowledged before it was killed in the middle."""
     child = in_child(STREAM, path, first)
     assert child.stdout is not None
-    said = [child.stdout.readline() for _ in range(lines)]
-    child.kill()
-    rest, _ = child.communicate(timeout=60)
-    complete = [line for line in (*said, *rest.splitlines(keepends=True)) if line.endswith("\n")]
+    with child:
+        said = [child.stdout.readline() for _ in range(lines)]
+        child.kill()
+        said += child.stdout.readlines()
+    complete = [line for line in said if line.endswith("\n")]
     acknowledged: dict[int, int] = {}
     for line in complete:
         _, _, number, stamp = line.split()

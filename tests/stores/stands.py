@@ -6,6 +6,8 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -77,3 +79,41 @@ def meddle(monkeypatch: pytest.MonkeyPatch, plan: Callable[[str, Callable[[], An
         return Meddling(connected(self, create=create), plan)
 
     monkeypatch.setattr(Link, "connected", meddled)
+
+
+class Counting:
+    """Counts statements by their first word and holds commits back while the gate is shut."""
+
+    def __init__(self) -> None:
+        self.words: Counter[str] = Counter()
+        self.advanced_in = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, statement: str, run: Callable[[], Any]) -> Any:
+        self.words[statement.split()[0]] += 1
+        if "update operation" in statement and not self.advanced_in:
+            self.advanced_in = self.words["begin"]
+        if statement == "commit":
+            assert self.gate.wait(20)
+        return run()
+
+
+class FailingCommit:
+    """The next COMMIT raises: after it was done, or instead of it."""
+
+    def __init__(self, error: Exception, *, done: bool) -> None:
+        self.error: Exception | None = None
+        self.planned = error
+        self.done = done
+
+    def arm(self) -> None:
+        self.error = self.planned
+
+    def __call__(self, statement: str, run: Callable[[], Any]) -> Any:
+        if statement != "commit" or self.error is None:
+            return run()
+        error, self.error = self.error, None
+        if self.done:
+            run()
+        raise error

@@ -278,7 +278,7 @@ async def test_a_machine_declared_lost_lets_its_lock_file_go(tmp_path: Path) -> 
     assert await second.lose(machine.number, 0, at_ms=1)
     with pytest.raises(MachineLost):
         await beat(first, machine.number, 0)
-    assert first._lock_files == {}
+    assert first._machine_locks.own == {}
     await first.close()
     await second.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -279,20 +280,20 @@ asyncio.run(main())
 
 
 @runs
-async def test_a_file_that_can_only_be_read_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_can_only_be_read_is_refused() -> None:
     """Tried as a user without rights where the tests run as root, else by the file's mode."""
-    path = tmp_path / "s.db"
-    await made(path)
-    (tmp_path / "s.db.nonbis-lock").chmod(0o666)
-    path.chmod(0o444)
-    tmp_path.chmod(0o777)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    code = READ_ONLY
-    if os.geteuid() != 0:
-        code = "\n".join(line for line in code.splitlines() if "setuid" not in line)
-    assert "StoreUnsafe" in said_by_child(code, path)
-    assert "can only be read" in said_by_child(code, path)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "s.db")
+        await made(path)
+        Path(folder, "s.db.nonbis-lock").chmod(0o666)
+        path.chmod(0o444)
+        Path(folder).chmod(0o777)
+        code = READ_ONLY
+        if os.geteuid() != 0:
+            code = "\n".join(line for line in code.splitlines() if "setuid" not in line)
+        said = said_by_child(code, path)
+    assert "StoreUnsafe" in said
+    assert "can only be read" in said
 
 
 STARTER = """

@@ -31,7 +31,14 @@ from nonbis.ports import (
 )
 from nonbis.stores import sqlite_machines, sqlite_rows
 from nonbis.stores.sqlite_doctor import examine
-from nonbis.stores.sqlite_files import DESCRIPTORS, LockFile, inode_of, is_free, locked_files, refuse_network
+from nonbis.stores.sqlite_files import (
+    DESCRIPTORS,
+    LockFile,
+    MachineLocks,
+    inode_of,
+    locked_files,
+    refuse_network,
+)
 from nonbis.stores.sqlite_link import Link, refuse_old_library, translated
 from nonbis.stores.sqlite_schema import Identity, identify, prepare
 from nonbis.stores.sqlite_writer import Writer
@@ -57,7 +64,7 @@ class SqliteStore:
         self._unsafe: str | None = None
         self._inode = inode_of(path)
         self._locked = locked_files(path)
-        self._lock_files: dict[int, LockFile] = {}
+        self._machine_locks = MachineLocks(path)
         self._beats: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._links = (writer, reader)
         self._write_lock = LockFile(_lock_path(path))
@@ -185,7 +192,7 @@ class SqliteStore:
     async def register(self, *, node: str, pid: int, kind: str, at_ms: int) -> MachineRow:
         """A new living machine, whose lock file is held before its number is drawn."""
         token = self._entropy.token(16).hex()
-        lock_file = await asyncio.to_thread(self._take_lock_file, token)
+        lock_file = await asyncio.to_thread(self._machine_locks.take, token)
         try:
             row = await self._write(
                 lambda connection: sqlite_machines.register(
@@ -195,9 +202,9 @@ class SqliteStore:
         except BaseException as error:
             lock_file.close()
             if isinstance(error, StoreError) and not isinstance(error, AnswerLost):
-                lock_file.unlink()
+                self._machine_locks.remove(token)
             raise
-        self._lock_files[row.id] = lock_file
+        self._machine_locks.own[row.id] = lock_file
         return row
 
     async def beat(
@@ -293,8 +300,7 @@ class SqliteStore:
                 stack.enter_context(self._write_lock.held(BUSY_SECONDS))
             for link in self._links:
                 link.drop()
-        for machine in list(self._lock_files):
-            self._let_go(machine)
+        self._machine_locks.let_all_go()
         self._write_lock.close()
 
     # -- how
@@ -307,8 +313,8 @@ class SqliteStore:
         self._check_process()
         if self._closed:
             raise StoreError("the store is closed")
-        if self._unsafe is not None:
-            raise StoreUnsafe(self._unsafe)
+        if self._unsafe is not None or self._writer.unsafe is not None:
+            raise StoreUnsafe(self._unsafe or self._writer.unsafe)
 
     async def _write(self, work: Callable[[apsw.Connection], Answer]) -> Answer:
         self._check_write()
@@ -332,7 +338,7 @@ class SqliteStore:
 
     def _watch(self, _: apsw.Connection) -> None:
         """Whether the file is where it was, and nothing else in this process has it open."""
-        self._unsafe = None
+        self._unsafe = self._writer.unsafe
         try:
             DESCRIPTORS.refuse_strangers(self._path)
             if inode_of(self._path) != self._inode:
@@ -348,39 +354,18 @@ class SqliteStore:
 
     # -- lock files of machines
 
-    def _lock_file_path(self, token: str) -> Path:
-        return Path(f"{self._path}.machines") / token
-
-    def _take_lock_file(self, token: str) -> LockFile:
-        path = self._lock_file_path(token)
-        try:
-            path.parent.mkdir(exist_ok=True)
-            lock_file = LockFile(path)
-        except OSError as error:
-            raise translated(error, "no lock file for a machine") from error
-        lock_file.take()
-        return lock_file
-
     def _let_go(self, machine: int) -> None:
         self._beats.pop(machine, None)
-        lock_file = self._lock_files.pop(machine, None)
-        if lock_file is not None:
-            lock_file.close()
+        self._machine_locks.let_go(machine)
 
     async def _remove_lock_file(self, machine: int) -> None:
-        """A machine that is lost or ended needs it no more; one that stays behind does no harm."""
-        with contextlib.suppress(StoreError, OSError):
+        with contextlib.suppress(StoreError):
             token = await self._read(sqlite_machines.token, machine)
             if token is not None:
-                self._lock_file_path(token).unlink(missing_ok=True)
+                self._machine_locks.remove(token)
 
     def _vanished(self, connection: apsw.Connection) -> list[MachineRow]:
-        tokens = sqlite_machines.tokens_living(connection)
-        gone = {
-            machine
-            for machine, token in tokens.items()
-            if machine not in self._lock_files and is_free(self._lock_file_path(token))
-        }
+        gone = self._machine_locks.gone(sqlite_machines.tokens_living(connection))
         return [row for row in sqlite_machines.machines(connection, True) if row.id in gone]
 
     def abandon(self) -> None:

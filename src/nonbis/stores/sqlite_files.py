@@ -119,6 +119,11 @@ def inode_of(file: int | str | Path) -> Inode:
     return (status.st_dev, status.st_ino)
 
 
+def inodes_of(path: Path) -> tuple[Inode, ...]:
+    """The database, its log and its index as they are now."""
+    return tuple(inode_of(f"{path}{suffix}") for suffix in _SUFFIXES)
+
+
 def _opened(path: Path) -> dict[int, str]:
     """The descriptors of this process on the database, its log and its index, with the file's suffix."""
     inodes = {inode_of(f"{path}{suffix}"): suffix for suffix in _SUFFIXES}
@@ -197,11 +202,6 @@ class LockFile:
         if number is not None:
             os.close(number)
 
-    def unlink(self) -> None:
-        """Remove the file's name."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
-
 
 _LOCK_FILES: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
@@ -229,3 +229,48 @@ def is_free(path: Path) -> bool:
     finally:
         os.close(number)
     return True
+
+
+class MachineLocks:
+    """The lock files of one store's machines: held as long as the process of the machine lives.
+
+    ``own`` are those of the machines that were registered through this store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.folder = Path(f"{path}.machines")
+        self.own: dict[int, LockFile] = {}
+
+    def take(self, token: str) -> LockFile:
+        """A new lock file, locked. Raises StoreUnavailable if it can't be made."""
+        try:
+            self.folder.mkdir(exist_ok=True)
+            lock_file = LockFile(self.folder / token)
+        except OSError as error:
+            raise StoreUnavailable(f"a machine's lock file can't be made: {error}") from error
+        lock_file.take()
+        return lock_file
+
+    def let_go(self, machine: int) -> None:
+        """Unlock the file of a machine of mine."""
+        lock_file = self.own.pop(machine, None)
+        if lock_file is not None:
+            lock_file.close()
+
+    def let_all_go(self) -> None:
+        """Unlock the files of all machines of mine."""
+        for machine in list(self.own):
+            self.let_go(machine)
+
+    def remove(self, token: str) -> None:
+        """Remove the file of a machine that is lost or has ended; one that stays behind does no harm."""
+        with contextlib.suppress(OSError):
+            (self.folder / token).unlink()
+
+    def gone(self, tokens: dict[int, str]) -> set[int]:
+        """Of these living machines, by number and token, those whose lock file nobody holds."""
+        return {
+            machine
+            for machine, token in tokens.items()
+            if machine not in self.own and is_free(self.folder / token)
+        }

@@ -17,7 +17,7 @@ from typing import Any, Final
 import apsw
 
 from nonbis.core.ids import format_id
-from nonbis.errors import AnswerLost, StoreUnavailable
+from nonbis.errors import AnswerLost, StoreUnavailable, StoreUnsafe
 from nonbis.ports import Advance, Claim
 from nonbis.stores import sqlite_rows
 from nonbis.stores.sqlite_files import LockFile
@@ -78,9 +78,14 @@ class Piece:
 
 
 class Writer:
-    """A queue and the thread that empties it."""
+    """A queue and the thread that empties it.
+
+    Attributes:
+        unsafe: why nothing may be written any more, or None.
+    """
 
     def __init__(self, link: Link, write_lock: LockFile) -> None:
+        self.unsafe: str | None = None
         self._link = link
         self._write_lock = write_lock
         self._queue: deque[Piece] = deque()
@@ -145,6 +150,7 @@ class Writer:
     def _transaction(self, pieces: list[Piece]) -> None:
         connection = self._link.connected()
         with self._write_lock.held(self._link.busy_seconds):
+            self._refuse_replaced()
             try:
                 connection.execute("begin immediate")
                 answers = _answers(connection, pieces)
@@ -165,10 +171,21 @@ class Writer:
         if isinstance(error, _CONNECTION_BROKEN):
             self._link.drop()
 
+    def _refuse_replaced(self) -> None:
+        """Raise StoreUnsafe if what would be written goes into files that nobody else sees."""
+        if self.unsafe is None and not self._link.intact():
+            self.unsafe = (
+                f"the files of {self._link.path} were replaced or removed while they were open (by a second"
+                " SQLite library in this process?); restart the process"
+            )
+        if self.unsafe is not None:
+            raise StoreUnsafe(self.unsafe)
+
     def _commit(self, connection: apsw.Connection) -> None:
         """Whatever COMMIT raises, its frames may be in the log: the connection is never used again."""
         try:
             connection.execute("commit")
+            self._refuse_replaced()
         except Exception as error:
             self._link.drop()
             raise AnswerLost(
