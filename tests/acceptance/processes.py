@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -86,9 +86,16 @@ def exchange(
 class ServeProcess:
     """``nonbis serve`` on a free port; a context manager that always ends the whole process group."""
 
-    def __init__(self, folder: Path, *options: str, failpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        failpoint: str | None = None,
+        command: Sequence[str] = (*NONBIS, "serve"),
+    ) -> None:
         self.folder = folder
         self.options = options
+        self.command = command
         self.port = free_port()
         self.log = folder / f"serve-{self.port}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -99,7 +106,7 @@ class ServeProcess:
         self.options = options or self.options
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*NONBIS, "serve", f"--port={self.port}", *self.options],
+                [*self.command, f"--port={self.port}", *self.options],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -197,8 +204,15 @@ class ServeProcess:
 class Site:
     """One bank, one store, and the serving processes on it, all in one folder."""
 
-    def __init__(self, folder: Path, *bank_options: str, policy: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *bank_options: str,
+        policy: Mapping[str, float] | None = None,
+        command: Sequence[str] = (*NONBIS, "serve"),
+    ) -> None:
         self.folder = folder
+        self.command = command
         self.store = f"sqlite:///{folder / 'nonbis.db'}"
         self._policy = {**QUICK, **(policy or {})}
         self._stack = contextlib.ExitStack()
@@ -208,9 +222,9 @@ class Site:
         self, *options: str, failpoint: str | None = None, rail_query: str = "", **settings: Any
     ) -> ServeProcess:
         """Another serving process; it ends with the site."""
-        return self._stack.enter_context(
-            ServeProcess(self.folder, *self.options(rail_query, **settings), *options, failpoint=failpoint)
-        )
+        given = (*self.options(rail_query, **settings), *options)
+        server = ServeProcess(self.folder, *given, failpoint=failpoint, command=self.command)
+        return self._stack.enter_context(server)
 
     def options(self, rail_query: str = "", **settings: Any) -> list[str]:
         """The command's options for this site."""

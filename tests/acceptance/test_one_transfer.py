@@ -120,3 +120,20 @@ def test_header_member_and_plain_form_share_one_name(tmp_path: Path) -> None:
         ]
         assert [(answer.status, answer.replayed) for answer in again] == [(200, True), *[(201, True)] * 3]
         assert site.transfers() == 1
+
+
+def test_another_request_under_a_known_name(tmp_path: Path) -> None:
+    with Site(tmp_path, "--no-dedupe") as site:
+        check_another_request_is_refused(site)
+
+
+def check_another_request_is_refused(site: Site) -> None:
+    """Whoever asks for something else under a known name is told so, and not that it was done."""
+    server = site.serve()
+    first = server.pay("order-1")
+    for other in ({"amount": 351}, {"destination": "mill"}, {"currency": "EUR"}, {"description": "beans"}):
+        answer = server.pay("order-1", **other)
+        assert (answer.status, answer.code, answer.json.get("members")) == (422, "name-reused", [*other])
+    again = server.pay("order-1")
+    assert (again.replayed, again.body) == (True, first.body)
+    assert site.transfers() == 1
