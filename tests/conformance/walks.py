@@ -25,10 +25,12 @@ class Walk:
         self.sequence += 1
         return pack_id(machine, self.sequence)
 
+    def maybe(self) -> bool:
+        return self.chance.random() < 0.5
+
     def event(self) -> Event:
         """An event that may or may not fit the row; reports are mostly of sends that exist."""
         chance, record = self.chance, self.record
-        maybe = lambda: chance.random() < 0.5  # noqa: E731
         machine = chance.randint(1, MACHINES)
         kinds = (Kind.CLAIM, Kind.CLAIM, Kind.CLAIM, Kind.CANCEL) if record is None else tuple(Kind)
         kind = chance.choice(kinds)
@@ -44,19 +46,19 @@ class Walk:
             fingerprint=None if tombstone else chance.randbytes(16),
             rail="" if tombstone else "bank",
             account="" if tombstone else "main",
-            bounded=maybe(),
+            bounded=self.maybe(),
             attempt=attempt,
             send=chance.randint(max(1, sends - 2), max(1, sends)),
             seen=record.stamp if record and chance.random() < 0.9 else 1,
-            owner_living=maybe(),
+            owner_living=self.maybe(),
             same_rail=chance.random() < 0.9,
-            binds_refusals=maybe(),
-            receipt_differs=maybe(),
-            overdue=maybe(),
-            may_settle=maybe(),
-            may_resend=sends < 60 and maybe(),
-            may_retry=maybe(),
-            forced=maybe(),
+            binds_refusals=self.maybe(),
+            receipt_differs=self.maybe(),
+            overdue=self.maybe(),
+            may_settle=self.maybe(),
+            may_resend=sends < 60 and self.maybe(),
+            may_retry=self.maybe(),
+            forced=self.maybe(),
             fenced=chance.random() < 0.1,
         )
 

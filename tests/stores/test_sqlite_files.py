@@ -89,7 +89,7 @@ async def test_several_handles_of_ours_are_no_strangers(tmp_path: Path) -> None:
         link.drop()
     await claimed(stores[0], machine, 1)
     for store in stores:
-        await store.doctor()
+        assert (await store.doctor())["check"] == "ok"
         await store.close()
 
 

@@ -108,7 +108,8 @@ async def test_an_old_sqlite_library_is_refused(tmp_path: Path, monkeypatch) -> 
 @runs
 async def test_the_oldest_safe_library_is_taken(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.3")
-    await (await opened(tmp_path / "s.db")).close()
+    async with sqlite_store(tmp_path / "s.db") as store:
+        assert await store.machines() == []
 
 
 @runs
