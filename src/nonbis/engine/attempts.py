@@ -13,6 +13,7 @@ from nonbis.core.payments import Receipt
 from nonbis.core.policy import Policy
 from nonbis.engine.effects import Effect
 from nonbis.engine.flights import Flight, Standing, standing_of
+from nonbis.engine.patience import Patience
 from nonbis.engine.sends import SendGate, report_of
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Deadline
@@ -35,10 +36,12 @@ class Attempts:
 
     def __init__(self, writer: Writer, policy: Policy, tasks: Tasks, failpoint: Failpoint) -> None:
         self._writer = writer
-        self._policy = policy
         self._tasks = tasks
         self._failpoint = failpoint
         self._sending: dict[tuple[bytes, int, int], SendGate] = {}
+        loop = asyncio.get_running_loop()
+        self._for_the_effect = Patience(loop, policy.effect_timeout_seconds)
+        self._for_the_store = Patience(loop, policy.store_wait_seconds)
 
     def knows(self, record: Record) -> bool:
         """Whether the row's present send is under way here, or its report not yet durable."""
@@ -64,14 +67,12 @@ class Attempts:
         gate = self._sending[key] = SendGate(format_id(record.id), ready.deadline)
         if not self._writer.speaks_for(record.owner):
             gate.shut("this machine was declared lost")
-        timer = asyncio.get_running_loop().call_later(
-            self._policy.effect_timeout_seconds, self._end_the_wait, flight, record
-        )
+        wait = self._for_the_effect.begin(lambda: self._end_the_wait(flight, record))
         report = await self._send(record, effect, gate)
-        timer.cancel()
-        timer = self._give_up_later(flight)
+        self._for_the_effect.end(wait)
+        wait = self._give_up_later(flight)
         applied = await self._reported(flight.record or record, report, effect)
-        timer.cancel()
+        self._for_the_store.end(wait)
         flight.record = applied.record
         del self._sending[key]
         await self._failpoint.reach("recorded")
@@ -122,10 +123,9 @@ class Attempts:
             )
             return await self._writer.apply(record, unknown)
 
-    def _give_up_later(self, flight: Flight) -> asyncio.TimerHandle:
+    def _give_up_later(self, flight: Flight) -> int:
         """Callers wait for the store only so long; the write goes on without them."""
-        lost = AnswerLost("the store has not taken the outcome yet; it is unknown to this caller")
-        return asyncio.get_running_loop().call_later(self._policy.store_wait_seconds, flight.give_up, lost)
+        return self._for_the_store.begin(lambda: flight.give_up(_not_taken_yet()))
 
     def _end_the_wait(self, flight: Flight, record: Record) -> None:
         """The effect's time-out ends the wait, never the send: a late report still counts."""
@@ -136,11 +136,15 @@ class Attempts:
 
         A row that has ended meanwhile is told with its outcome by whoever ended it.
         """
-        timer = self._give_up_later(flight)
+        wait = self._give_up_later(flight)
         observation = Observation(
             kind=Kind.REPORT_UNKNOWN, attempt=record.attempt, send=record.sends, because=because
         )
         applied = await self._writer.apply(record, observation)
         if standing_of(applied.record) is not Standing.FINAL:
-            timer.cancel()
+            self._for_the_store.end(wait)
             flight.doubted(applied.record)
+
+
+def _not_taken_yet() -> AnswerLost:
+    return AnswerLost("the store has not taken the outcome yet; it is unknown to this caller")
