@@ -17,7 +17,7 @@ from nonbis.engine.flights import Answer, Call
 from nonbis.ports import JournalEntry, Stored
 from nonbis.stores.memory import Fault, MemoryStore
 from nonbis.upkeep.sweeper import Sweeper
-from tests.simulation.clock import SeededEntropy, SimulatedClock, run_virtually
+from tests.simulation.clock import SeededEntropy, SimulatedClock, cancel_all, run_virtually
 from tests.simulation.rail import ScriptedRail
 
 
@@ -113,7 +113,10 @@ def in_world(**options: Any) -> Callable[[Callable[[World], Coroutine[Any, Any, 
 
     def decorate(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         async def work(clock: SimulatedClock) -> None:
-            await asyncio.wait_for(test(World(clock, ScriptedRail(**facts), **options)), 1e9)
+            try:
+                await asyncio.wait_for(test(World(clock, ScriptedRail(**facts), **options)), 1e6)
+            finally:
+                await cancel_all()
 
         @functools.wraps(test)
         def run() -> None:

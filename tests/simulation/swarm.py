@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import hashlib
+import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from nonbis.core.ids import format_id
-from nonbis.core.messages import Kind, Reason, Record, State
+from nonbis.core.messages import Kind, Record, State
 from nonbis.core.names import Digester
 from nonbis.core.payments import SCOPE, Receipt, Transfer, encode_transfer, transfer_fingerprint
 from nonbis.core.policy import Policy, RailFacts
@@ -32,7 +32,7 @@ from nonbis.errors import AnswerLost, Declined, EngineStopping, NotSent, Outcome
 from nonbis.ports import Found, FoundKind, Gate
 from nonbis.stores.memory import Fault, MemoryStore
 from nonbis.upkeep.sweeper import Sweeper
-from tests.simulation.clock import OffsetClock, SeededEntropy, SimulatedClock, run_virtually
+from tests.simulation.clock import OffsetClock, SeededEntropy, SimulatedClock, cancel_all, run_virtually
 
 SENDING: contextvars.ContextVar[Record | None] = contextvars.ContextVar("sending", default=None)
 POLICY = Policy(
@@ -44,6 +44,7 @@ POLICY = Policy(
     stop_seconds=5.0,
 )
 SETTLE_WINDOW_SECONDS = 16.0
+CLOCK_JUMP_SECONDS = 5000.0
 STORE_METHODS = ("claim", "advance", "note", "register", "beat", "lose", "end")
 
 
@@ -455,7 +456,9 @@ class Swarm:
                 power.on()
             if self.chance.random() < self.odds.clock_jumps:
                 self.note("clock jump")
-                self.chance.choice(self.processes).clock.wrong_by_seconds = self.chance.uniform(-5000, 5000)
+                self.chance.choice(self.processes).clock.wrong_by_seconds = self.chance.uniform(
+                    -CLOCK_JUMP_SECONDS, CLOCK_JUMP_SECONDS
+                )
             if self.chance.random() < self.odds.outages:
                 await self._outage()
             if self.chance.random() < self.odds.crashes:
@@ -521,6 +524,9 @@ class Swarm:
         self.store.release()
         for process in self.processes:
             process.power.on()
+            process.clock.wrong_by_seconds = 0.0
+        # what a clock that was hours ahead has written must have passed by the right one too
+        self.clock.jump(2 * CLOCK_JUMP_SECONDS)
         await asyncio.sleep(160)
         for name in self.names:
             await self._healed(name)
@@ -573,9 +579,7 @@ def simulate(seed: int, plant: Callable[[Swarm], None] | None = None) -> Swarm:
         try:
             await swarm.run()
         finally:
-            for task in asyncio.all_tasks():
-                if task is not asyncio.current_task():
-                    task.cancel()
+            await cancel_all()
 
     original = Attempts._send
 
@@ -584,25 +588,15 @@ def simulate(seed: int, plant: Callable[[Swarm], None] | None = None) -> Swarm:
         return await original(self, record, effect, gate)
 
     Attempts._send = sending  # type: ignore[method-assign]
+    logging.disable(logging.CRITICAL)
     try:
         run_virtually(work)
     except Exception:
         if not found:
             raise
     finally:
+        logging.disable(logging.NOTSET)
         Attempts._send = original  # type: ignore[method-assign]
     if found:
         raise found[0]
     return swarms[0]
-
-
-def totals(swarms: Sequence[Swarm]) -> Counter[str]:
-    """What callers were told in all runs, and how many transfers there were."""
-    counted: Counter[str] = Counter()
-    for swarm in swarms:
-        counted.update(swarm.told)
-        counted["effects"] += len(swarm.rail.effects)
-    return counted
-
-
-__all__ = ["Broken", "Reason", "Swarm", "format_id", "simulate", "totals"]
