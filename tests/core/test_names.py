@@ -182,3 +182,8 @@ def test_the_check_value_tells_keys_apart_and_gives_none_away() -> None:
     assert len(store_key_check(KEY)) == 8
     assert store_key_check(KEY) != store_key_check(bytes(32))
     assert store_key_check(KEY) not in KEY
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_reference_is_base32_of_the_digest(digest: bytes) -> None:
+    assert reference(digest, 0) == base64.b32encode(digest).decode().rstrip("=").lower()
