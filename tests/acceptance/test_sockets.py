@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import uvicorn_server
+from tests.acceptance import other_servers
 from tests.acceptance.processes import (
     ORDER,
     ServeProcess,
@@ -32,22 +32,24 @@ from tests.faces.contract import Answer
 
 BODY = json.dumps(ORDER).encode()
 MEBIBYTE = 1 << 20
+KINDS = ["nonbis serve", "uvicorn", "asgi", "rsgi"]
+"""Who brings the bytes: the command, another server, and each of granian's own two interfaces."""
 
 
 @contextlib.contextmanager
-def uvicorn(site: Site) -> Iterator[int]:
-    """The service under uvicorn; its port."""
+def other_server(site: Site, kind: str) -> Iterator[int]:
+    """The service behind another entry than that of the command; its port."""
     port = free_port()
-    with (site.folder / "uvicorn.log").open("wb") as log:
+    with (site.folder / f"{kind}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, uvicorn_server.__file__, str(port), site.store, site.bank.url],
+            [sys.executable, other_servers.__file__, kind, str(port), site.store, site.bank.url],
             env=environment(),
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
     try:
-        until(lambda: _answers(port), seconds=30, what="uvicorn")
+        until(lambda: _answers(port), seconds=30, what=kind)
         yield port
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) in (0, -signal.SIGTERM)
@@ -67,11 +69,11 @@ def _answers(port: int) -> bool:
 @contextlib.contextmanager
 def server_of(site: Site, kind: str) -> Iterator[int]:
     """A port on which this kind of server serves the site."""
-    if kind == "uvicorn":
-        with uvicorn(site) as port:
-            yield port
-    else:
+    if kind == "nonbis serve":
         yield site.serve().port
+    else:
+        with other_server(site, kind) as port:
+            yield port
 
 
 def raw(port: int, *parts: bytes) -> tuple[int, bytes]:
@@ -139,7 +141,7 @@ REFUSED: dict[str, tuple[bytes, int, bytes | None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["granian", "uvicorn"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_raw_bytes(tmp_path: Path, kind: str) -> None:
     """Refused by the service with its problem, or by the server before the service sees it."""
     with Site(tmp_path, "--no-dedupe") as site, server_of(site, kind) as port:
@@ -169,7 +171,7 @@ def check_good_requests(site: Site, port: int) -> None:
     assert site.transfers() == 3
 
 
-@pytest.mark.parametrize("kind", ["granian", "uvicorn"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_client_that_hangs_up(tmp_path: Path, kind: str) -> None:
     """In mid body: no claim. After the body: the payment goes on, and the retry replays."""
     with Site(tmp_path, "--no-dedupe", "--delay-ms=300") as site, server_of(site, kind) as port:
@@ -198,7 +200,7 @@ def _state(port: int, name: str) -> str:
 
 
 def test_two_servers_on_one_store_replay_each_other(tmp_path: Path) -> None:
-    with Site(tmp_path, "--no-dedupe") as site, uvicorn(site) as port:
+    with Site(tmp_path, "--no-dedupe") as site, other_server(site, "uvicorn") as port:
         first = site.serve().pay("order-1")
         again = exchange(port, "POST", "/payments", BODY, {"Idempotency-Key": "order-1"})
         assert (again.replayed, again.body) == (True, first.body)
@@ -222,6 +224,26 @@ def test_a_request_in_flight_finishes_before_the_stop(tmp_path: Path, workers: i
         caller.join(10)
         assert [(answer.status, answer.json["state"]) for answer in answers] == [(201, "applied")]
         assert (site.transfers(), site.in_doubt()) == (1, [])
+
+
+def test_a_long_stop_is_not_taken_for_a_loss(tmp_path: Path) -> None:
+    """Beats go on while a request finishes: nobody puts it in doubt, and the machine ends as it should."""
+    with Site(tmp_path, "--no-dedupe", "--delay-ms=2500", policy={"effect_timeout_seconds": 30.0}) as site:
+        stopped, other = site.serve(), site.serve()
+        caller, answers = begin(stopped, "order-1")
+        assert check_in_progress(other.pay("order-1"))
+        assert stopped.stop() == 0
+        caller.join(10)
+        assert (answers[0].status, answers[0].json["state"]) == (201, "applied")
+        assert site.ops("show", answers[0].json["id"])["journal"] == []
+        rows = [one["state"] for one in site.run("machines") if one["kind"] == "serve"]
+        assert rows[0] == "ended"
+        assert set(rows[1:]) <= {"living"}
+        assert site.transfers() == 1
+
+
+def check_in_progress(answer: Answer) -> bool:
+    return (answer.status, answer.code) == (409, "in-progress")
 
 
 def test_a_request_that_is_too_slow_for_the_stop_ends_in_doubt(tmp_path: Path) -> None:

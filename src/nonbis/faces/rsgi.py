@@ -6,12 +6,10 @@ application.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from nonbis.faces.service import Application, Message
-from nonbis.faces.settings import BODY_BYTES_MAX
 from nonbis.faces.wire import Header, Reply
 
 _KEY = "idempotency-key"
@@ -52,9 +50,6 @@ class RsgiProtocol(Protocol):
     async def __call__(self) -> bytes:
         """The whole body; raises if the client left before it was sent."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body in pieces."""
-
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         """Send the reply."""
 
@@ -71,9 +66,7 @@ class RsgiEntry:
         if post is None:
             reply = await self._through_asgi(scope, protocol)
         else:
-            reply = await self._application.post(
-                post, judged_headers(scope.headers), _receiving(scope, protocol)
-            )
+            reply = await self._application.post(post, judged_headers(scope.headers), _receiving(protocol))
         headers = [(name.decode(), value.decode()) for name, value in reply.headers]
         protocol.response_bytes(reply.status, headers, reply.body)
 
@@ -84,7 +77,7 @@ class RsgiEntry:
         async def send(message: Message) -> None:
             replies.append(message)
 
-        await self._application(_asgi_scope(scope), _receiving(scope, protocol), send)
+        await self._application(_asgi_scope(scope), _receiving(protocol), send)
         body = b"".join(message.get("body", b"") for message in replies[1:])
         return Reply(replies[0]["status"], list(replies[0]["headers"]), body)
 
@@ -99,29 +92,20 @@ def judged_headers(headers: Headers) -> list[Header]:
     return found
 
 
-def _receiving(scope: RsgiScope, protocol: RsgiProtocol) -> Any:
-    """ASGI's ``receive``. A body of unknown length is read in pieces, and no further than the limit."""
+def _receiving(protocol: RsgiProtocol) -> Any:
+    """ASGI's ``receive``.
+
+    The body is taken whole and not in pieces: only so does granian tell a body that was cut off from
+    one that is complete.
+    """
 
     async def receive() -> Message:
         try:
-            if scope.headers.get("content-length") is not None:
-                return {"type": "http.request", "body": await protocol(), "more_body": False}
-            return {"type": "http.request", "body": await _up_to_limit(protocol), "more_body": False}
+            return {"type": "http.request", "body": await protocol(), "more_body": False}
         except RuntimeError:
             return {"type": "http.disconnect"}
 
     return receive
-
-
-async def _up_to_limit(protocol: RsgiProtocol) -> bytes:
-    parts: list[bytes] = []
-    length = 0
-    async for part in protocol:
-        parts.append(part)
-        length += len(part)
-        if length > BODY_BYTES_MAX:
-            break
-    return b"".join(parts)
 
 
 def _asgi_scope(scope: RsgiScope) -> Message:
