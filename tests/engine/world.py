@@ -122,7 +122,8 @@ def in_world(**options: Any) -> Callable[[Callable[[World], Coroutine[Any, Any, 
         def run() -> None:
             run_virtually(work)
 
-        del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for a fixture named world
+        # pytest would look for a fixture named world
+        vars(run).pop("__wrapped__")
         return run
 
     return decorate

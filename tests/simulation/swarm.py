@@ -8,270 +8,32 @@ faults comes a time without any, at whose end every name has ended or stands on 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import hashlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
+import pytest
 
 from nonbis.core.messages import Kind, Record, State
 from nonbis.core.names import Digester
-from nonbis.core.payments import SCOPE, Receipt, Transfer, encode_transfer, transfer_fingerprint
-from nonbis.core.policy import Policy, RailFacts
+from nonbis.core.payments import SCOPE, Transfer, encode_transfer, transfer_fingerprint
 from nonbis.engine.attempts import Attempts
 from nonbis.engine.effects import Effect, PaymentEffect, PaymentEffects
 from nonbis.engine.engine import Engine
 from nonbis.engine.flights import Answer, Call, Standing
 from nonbis.engine.sends import SendGate
 from nonbis.engine.writing import Observation
-from nonbis.errors import AnswerLost, Declined, EngineStopping, NotSent, OutcomeUnknown, StoreError
-from nonbis.ports import Found, FoundKind, Gate
+from nonbis.errors import AnswerLost, EngineStopping, StoreError
 from nonbis.stores.memory import Fault, MemoryStore
 from nonbis.upkeep.sweeper import Sweeper
 from tests.simulation.clock import OffsetClock, SeededEntropy, SimulatedClock, cancel_all, run_virtually
-
-SENDING: contextvars.ContextVar[Record | None] = contextvars.ContextVar("sending", default=None)
-POLICY = Policy(
-    send_deadline_seconds=10.0,
-    effect_timeout_seconds=8.0,
-    store_wait_seconds=3.0,
-    attempts_max=6,
-    resends_max=3,
-    stop_seconds=5.0,
-)
-SETTLE_WINDOW_SECONDS = 16.0
-CLOCK_JUMP_SECONDS = 5000.0
-STORE_METHODS = ("claim", "advance", "note", "register", "beat", "lose", "end")
-
-
-class Broken(AssertionError):
-    """A promise was broken."""
-
-
-class Odds(msgspec.Struct, frozen=True):
-    """How likely each kind of trouble is in one run."""
-
-    store_lost: float
-    store_late: float
-    store_away: float
-    rail_declines: float
-    rail_not_sent: float
-    rail_lost: float
-    rail_slow: float
-    rail_bug: float
-    pauses: float
-    crashes: float
-    outages: float
-    clock_jumps: float
-    dedupes: bool
-    finds: bool
-    binds_refusals: bool
-    engines: int
-    names: int
-    calls: int
-    think_seconds: float
-
-    @classmethod
-    def drawn(cls, chance: random.Random) -> Odds:
-        def some(largest: float) -> float:
-            return chance.uniform(0, largest) if chance.random() < 0.6 else 0.0
-
-        return cls(
-            store_lost=some(0.3),
-            store_late=some(0.2),
-            store_away=some(0.2),
-            rail_declines=some(0.7),
-            rail_not_sent=some(0.7),
-            rail_lost=some(0.7),
-            rail_slow=some(0.7),
-            rail_bug=some(0.5),
-            pauses=some(0.8),
-            crashes=some(0.6),
-            outages=some(0.4),
-            clock_jumps=some(0.4),
-            dedupes=chance.random() < 0.5,
-            finds=chance.random() < 0.5,
-            binds_refusals=chance.random() < 0.5,
-            engines=chance.randint(2, 3),
-            names=chance.randint(1, 4),
-            calls=chance.choice((3, 5, 12)),
-            think_seconds=chance.choice((0.1, 1.0, 3.0)),
-        )
-
-
-class Power:
-    """Whether a process may go on: it can be paused for a while, or be cut for good."""
-
-    def __init__(self) -> None:
-        self._on = asyncio.Event()
-        self._on.set()
-        self.cut = False
-
-    def off(self) -> None:
-        self._on.clear()
-
-    def on(self) -> None:
-        if not self.cut:
-            self._on.set()
-
-    def kill(self) -> None:
-        self.cut = True
-        self._on.clear()
-
-    async def wait(self) -> None:
-        await self._on.wait()
-
-
-class ProcessStore:
-    """The one store as one process reaches it: each call takes time on the way there and back."""
-
-    def __init__(self, swarm: Swarm, power: Power) -> None:
-        self._swarm = swarm
-        self._power = power
-        self.key = swarm.store.key
-        self.url, self.shared = swarm.store.url, True
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self._swarm.store, name)
-
-        async def call(*arguments: Any, **named: Any) -> Any:
-            await self._swarm.travels(self._power)
-            try:
-                return await method(*arguments, **named)
-            finally:
-                await self._swarm.travels(self._power)
-
-        return call
-
-
-class Effected(msgspec.Struct, frozen=True):
-    """One transfer that really happened, and the attempt that it was of."""
-
-    name: str
-    reference: str
-    attempt: int
-    receipt: Receipt
-
-
-class SwarmRail:
-    """A rail whose messages go on without their sender, for at most half of the settle window."""
-
-    def __init__(self, swarm: Swarm) -> None:
-        odds = swarm.odds
-        self._swarm = swarm
-        self.facts = RailFacts(
-            name="swarm",
-            settle_window_seconds=SETTLE_WINDOW_SECONDS,
-            dedupes_for_seconds=100_000.0 if odds.dedupes else None,
-            binds_refusals=odds.binds_refusals and odds.dedupes,
-            finds=odds.finds,
-        )
-        self.effects: list[Effected] = []
-        self.refused: set[str] = set()
-        self.quiet = False
-        self._messages: set[asyncio.Task[Receipt]] = set()
-
-    async def send(self, power: Power, transfer: Transfer, reference: str, gate: Gate) -> Receipt:
-        chance, odds = self._swarm.chance, self._swarm.odds
-        await self._swarm.travels(power)
-        if not self.quiet and chance.random() < odds.rail_not_sent:
-            raise NotSent("connection refused")
-        gate()
-        record = SENDING.get()
-        assert record is not None
-        fate = "done" if self.quiet else self._fate(chance, odds)
-        message = asyncio.get_running_loop().create_task(self._arrive(fate, transfer, reference, record))
-        self._messages.add(message)
-        message.add_done_callback(self._gone)
-        receipt = await asyncio.shield(message)
-        await self._swarm.travels(power)
-        if fate == "answer lost":
-            raise OutcomeUnknown("reset")
-        if fate == "bug":
-            raise KeyError("a bug of the rail's client")
-        return receipt
-
-    def _gone(self, message: asyncio.Task[Receipt]) -> None:
-        self._messages.discard(message)
-        if not message.cancelled():
-            message.exception()
-
-    @staticmethod
-    def _fate(chance: random.Random, odds: Odds) -> str:
-        for share, fate in (
-            (odds.rail_declines, "declined"),
-            (odds.rail_lost, chance.choice(("answer lost", "message lost"))),
-            (odds.rail_slow, "slow"),
-            (odds.rail_bug, "bug"),
-        ):
-            if chance.random() < share:
-                return fate
-        return "done"
-
-    async def _arrive(self, fate: str, transfer: Transfer, reference: str, record: Record) -> Receipt:
-        chance = self._swarm.chance
-        await asyncio.sleep(chance.uniform(4, SETTLE_WINDOW_SECONDS - 2) if fate == "slow" else 0.01)
-        if fate == "message lost":
-            raise OutcomeUnknown("time-out")
-        known = self._known(reference)
-        if known is not None:
-            return known.receipt
-        if fate == "declined" or (self.facts.binds_refusals and reference in self.refused):
-            if self.facts.binds_refusals:
-                self.refused.add(reference)
-            raise Declined("no")
-        return self._take_effect(transfer, reference, record)
-
-    def _known(self, reference: str) -> Effected | None:
-        if self.facts.dedupes_for_seconds is None:
-            return None
-        return next((done for done in self.effects if done.reference == reference), None)
-
-    def _take_effect(self, transfer: Transfer, reference: str, record: Record) -> Receipt:
-        receipt = Receipt(
-            reference=reference,
-            amount=transfer.amount,
-            currency=transfer.currency,
-            destination=transfer.destination,
-            id=f"t{len(self.effects)}",
-        )
-        name = self._swarm.name_of[record.digest]
-        self.effects.append(Effected(name, reference, record.attempt, receipt))
-        self._swarm.note(f"effect {name} attempt {record.attempt} send {record.sends}")
-        self._swarm.check_effect(name, record)
-        return receipt
-
-    async def find(self, power: Power, reference: str) -> Found:
-        await self._swarm.travels(power)
-        if not self.quiet and self._swarm.chance.random() < 0.2:
-            raise OutcomeUnknown("no answer")
-        done = next((done for done in self.effects if done.reference == reference), None)
-        await self._swarm.travels(power)
-        if done is not None:
-            return Found(FoundKind.APPLIED, done.receipt)
-        return Found(FoundKind.REFUSED if reference in self.refused else FoundKind.NOT_FOUND)
-
-
-class ProcessRail:
-    """The rail as one process reaches it."""
-
-    def __init__(self, rail: SwarmRail, power: Power) -> None:
-        self._rail = rail
-        self._power = power
-        self.facts = rail.facts
-
-    async def send(self, transfer: Transfer, reference: str, gate: Gate) -> Receipt:
-        return await self._rail.send(self._power, transfer, reference, gate)
-
-    async def find(self, reference: str) -> Found:
-        return await self._rail.find(self._power, reference)
-
-    async def close(self) -> None:
-        pass
+from tests.simulation.reach import SENDING, Power, ProcessRail, ProcessStore, SwarmRail
+from tests.simulation.trouble import CLOCK_JUMP_SECONDS, POLICY, Broken, Odds
 
 
 class Process:
@@ -565,6 +327,30 @@ def raise_later(error: Broken) -> None:
     raise error
 
 
+@contextlib.contextmanager
+def _knowing_who_sends() -> Iterator[None]:
+    """Let the rail know which attempt a send is of."""
+    original = Attempts._send
+
+    async def sending(self: Attempts, record: Record, effect: Effect, gate: SendGate) -> Observation:
+        SENDING.set(record)
+        return await original(self, record, effect, gate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Attempts, "_send", sending)
+        yield
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """The engine's warnings of thousands of faults are of no use to anybody."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def simulate(seed: int, plant: Callable[[Swarm], None] | None = None) -> Swarm:
     """One run. Raises Broken with the end of its trace if a promise was broken."""
     found: list[Broken] = []
@@ -581,22 +367,12 @@ def simulate(seed: int, plant: Callable[[Swarm], None] | None = None) -> Swarm:
         finally:
             await cancel_all()
 
-    original = Attempts._send
-
-    async def sending(self: Attempts, record: Record, effect: Effect, gate: SendGate) -> Observation:
-        SENDING.set(record)
-        return await original(self, record, effect, gate)
-
-    Attempts._send = sending  # type: ignore[method-assign]
-    logging.disable(logging.CRITICAL)
-    try:
-        run_virtually(work)
-    except Exception:
-        if not found:
-            raise
-    finally:
-        logging.disable(logging.NOTSET)
-        Attempts._send = original  # type: ignore[method-assign]
+    with _knowing_who_sends(), _silence():
+        try:
+            run_virtually(work)
+        except Exception:
+            if not found:
+                raise
     if found:
         raise found[0]
     return swarms[0]
