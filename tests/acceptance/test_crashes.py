@@ -30,10 +30,10 @@ def check_in_doubt(answer: Answer, *, asked_again: bool = False) -> str:
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_and_restarted(tmp_path: Path, point: str) -> None:
     with Site(tmp_path, "--no-dedupe") as site:
-        crash_and_retry(site, point)
+        check_crash_and_retry(site, point)
 
 
-def crash_and_retry(site: Site, point: str) -> None:
+def check_crash_and_retry(site: Site, point: str) -> None:
     """A payment that dies at this point, a restart, a retry: nothing is lost and nothing made twice."""
     server = site.serve(failpoint=f"{point}:kill")
     server.pay_and_die("order-1")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import unquote
 
 from nonbis.core.policy import Policy
@@ -63,7 +63,7 @@ class Face:
     @property
     def rail(self) -> SimulatedRail:
         """The rail behind the service."""
-        return self.service.routes._rail  # type: ignore[return-value]
+        return cast(SimulatedRail, self.service.routes._rail)
 
     # -- requests ------------------------------------------------------------------------------------
 

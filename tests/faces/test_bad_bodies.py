@@ -64,7 +64,7 @@ INVALID: dict[str, tuple[str, dict[str, Any]]] = {
     },
     **{
         f"currency {value!r}": ("currency", {"currency": value})
-        for value in ("XXX", "usd", "US", "USDD", "", "XAU", None, 840, ["USD"], "EUR ")
+        for value in ("ABC", "usd", "US", "USDD", "", "XAU", None, 840, ["USD"], "EUR ")
     },
     **{
         f"destination {value[:9]!r} of {len(value)}": ("destination", {"destination": value})

@@ -42,7 +42,7 @@ async def _effect_before_state(self: Engine, flight: Flight, call: Call, effect:
 
 def plant_effect_before_state() -> None:
     """State after effect."""
-    Engine._carry_out = _effect_before_state  # type: ignore[method-assign]
+    setattr(Engine, "_carry_out", _effect_before_state)
 
 
 _honest_judge = Engine._judge
@@ -73,12 +73,12 @@ async def _run_again(
 
 def plant_second_run_of_a_lost_machines_row() -> None:
     """Lease re-run: a started row of a machine that is not living is sent again."""
-    Engine._judge = _run_again  # type: ignore[method-assign]
+    setattr(Engine, "_judge", _run_again)
 
 
 def plant_no_fingerprint() -> None:
     """The name alone decides: another request under it is told the outcome of the first."""
-    engine_room.matches = lambda call, record: True  # type: ignore[attr-defined]
+    setattr(engine_room, "matches", lambda call, record: True)
 
 
 async def _without_joining(self: Engine, call: Call, effect: Effect, **_: Any) -> Answer:
@@ -92,7 +92,7 @@ async def _without_joining(self: Engine, call: Call, effect: Effect, **_: Any) -
 
 def plant_check_then_act() -> None:
     """Two concurrent calls both find nothing."""
-    Engine.run = _without_joining  # type: ignore[method-assign]
+    setattr(Engine, "run", _without_joining)
 
 
 PLANTS: dict[str, Callable[[], None]] = {

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.processes import Site
-from tests.acceptance.test_crashes import crash_and_retry
+from tests.acceptance.test_crashes import check_crash_and_retry
 from tests.acceptance.test_one_transfer import check_another_request_is_refused, post_at_once
 from tests.planted_bugs import planted_server
 
 
 def crash_after_the_send(site: Site) -> None:
-    crash_and_retry(site, "sent")
+    check_crash_and_retry(site, "sent")
 
 
 def many_at_once(site: Site) -> None:
