@@ -250,7 +250,7 @@ def report(world: World, state: Situation, index: int, reporting: Reporting, act
         number_of(index),
         attempt=reporting.send.attempt,
         send=reporting.send.number,
-        binds_refusals=world.setup.binds_refusals or world.has("refusals taken as bound"),
+        binds_refusals=world.trusts_refusals(),
     ).record
     label = f"says {reporting.kind}"
     if record is None:

@@ -39,17 +39,19 @@ PLANTED = (
     _planted("no send deadline", "DOUBLE|FALSE", _B(false_losses=1)),
     _planted("deadline from the answer", "DOUBLE|FALSE", _B(false_losses=1, lost_answers=1)),
     _planted("deadline from the re-read", "DOUBLE|FALSE", _B(false_losses=1, lost_answers=1)),
-    _planted("resend without a write", "UNGUARDED", _B(resends=1), dedupes=True),
-    _planted("resend without a write", "FALSE", _B(resends=1, lost_messages=1), dedupes=True),
-    _planted("told from memory", "FALSE", _B(false_losses=1, resends=1), dedupes=True),
+    _planted("resend without a write", "UNGUARDED", _B(resends=1), dedupes=True, binds_refusals=True),
+    _planted(
+        "resend without a write", "FALSE", _B(resends=1, lost_messages=1), dedupes=True, binds_refusals=True
+    ),
+    _planted("told from memory", "FALSE", _B(false_losses=1, resends=1), dedupes=True, binds_refusals=True),
     _planted("loss swept once", "WEDGE", _B(calls=1, crashes=1, false_losses=1)),
     _planted("owner from the id", "WEDGE", _B(crashes=1, declines=1)),
+    _planted("refusals taken as bound", "FALSE", _B(declines=1), finds=True),
     _planted(
         "refusals taken as bound",
         "FALSE|DOUBLE",
         _B(declines=1, resends=1),
         dedupes=True,
-        binds_refusals=False,
     ),
     _planted("window counted from the answer", "FALSE", _B(questions=1), finds=True),
     # -- in the table
@@ -60,20 +62,24 @@ PLANTED = (
     _table("overdue is failed", "FALSE", _B(), never_returns=True),
     _table("person settles without window", "FALSE", _B()),
     _table("not found settles without window", "FALSE", _B(), finds=True),
-    _table("not_sent of one of two sends settles", "FALSE", _B(false_losses=1, resends=1), dedupes=True),
+    _table(
+        "not_sent of one of two sends settles",
+        "FALSE",
+        _B(false_losses=1, resends=1),
+        dedupes=True,
+        binds_refusals=True,
+    ),
     _table(
         "declined of one of two sends settles",
         "FALSE",
         _B(declines=1, resends=1),
         dedupes=True,
-        binds_refusals=False,
     ),
     _table(
         "refusal shown for another send settles",
         "FALSE",
         _B(declines=1, resends=1),
         dedupes=True,
-        binds_refusals=False,
         finds=True,
     ),
     _table(
@@ -81,10 +87,13 @@ PLANTED = (
         "FALSE",
         _B(lost_answers=1, give_ups=1, resends=1),
         dedupes=True,
+        binds_refusals=True,
     ),
     _table("anyone may forget a row", "FALSE", _B(), also="others' rows compared"),
-    _table("resend is not counted", "FALSE", _B(false_losses=1, resends=1), dedupes=True),
-    _table("new reference after a settlement", "DOUBLE", _B(forces=1), dedupes=True),
+    _table(
+        "resend is not counted", "FALSE", _B(false_losses=1, resends=1), dedupes=True, binds_refusals=True
+    ),
+    _table("new reference after a settlement", "DOUBLE", _B(forces=1), dedupes=True, binds_refusals=True),
     _table("retryable tombstone", "CANCELLED|DOUBLE", _B(calls=1, cancels=1)),
     _table("in doubt is retried", "DOUBLE", _B()),
     _table(
@@ -92,6 +101,7 @@ PLANTED = (
         "FALSE",
         _B(questions=1, resends=1, lost_messages=1),
         dedupes=True,
+        binds_refusals=True,
         finds=True,
     ),
     _table("late applied is dropped", "DROPPED", _B(false_losses=1, forces=1)),
@@ -107,6 +117,7 @@ PLANTED = (
         "REPEATED",
         _B(calls=2, false_losses=1, forces=1, resends=1),
         dedupes=True,
+        binds_refusals=True,
     ),
     _table("abandoned accepted rows stay", "WEDGE", _B(calls=1, crashes=1), bounded=True),
     _table("started rows of lost machines stay", "WEDGE", _B(calls=1, crashes=1)),
@@ -127,7 +138,7 @@ REMAINING = (
     Planted(
         name="force while a message is under way, rail dedupes without binding refusals",
         shows=("DOUBLE",),
-        setup=Setup(dedupes=True, binds_refusals=False, budget=_B(calls=3, declines=1, forces=1)),
+        setup=Setup(dedupes=True, budget=_B(calls=3, declines=1, forces=1)),
     ),
 )
 """What stays possible, and is said in the guarantees: no library can prevent it."""

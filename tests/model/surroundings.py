@@ -84,17 +84,16 @@ def _arrival(world: World, state: Situation, position: int, message: Message, ac
 
 
 def _remembered(world: World, state: Situation, reference: int) -> Kind | None:
-    """What a rail that dedupes says again instead of acting."""
-    if world.setup.dedupes:
-        if (reference, Kind.REPORT_APPLIED) in state.memory:
-            return Kind.REPORT_APPLIED
-        if world.setup.binds_refusals and (reference, Kind.REPORT_DECLINED) in state.memory:
-            return Kind.REPORT_DECLINED
+    """What the rail says again instead of acting: it dedupes, or its refusals hold for the reference."""
+    if world.setup.dedupes and (reference, Kind.REPORT_APPLIED) in state.memory:
+        return Kind.REPORT_APPLIED
+    if world.setup.binds_refusals and (reference, Kind.REPORT_DECLINED) in state.memory:
+        return Kind.REPORT_DECLINED
     return None
 
 
 def _remember(world: World, state: Situation, reference: int, what: Kind) -> Situation:
-    if not (world.setup.dedupes or world.setup.finds):
+    if not (world.setup.dedupes or world.setup.finds or world.setup.binds_refusals):
         return state
     return change(state, memory=tuple(sorted({*state.memory, (reference, what)})))
 
@@ -248,7 +247,7 @@ def _ask(world: World, state: Situation, row: Record, actions: Actions) -> None:
         kind,
         attempt=row.attempt,
         may_settle=may_settle,
-        binds_refusals=world.setup.binds_refusals,
+        binds_refusals=world.trusts_refusals(),
     )
     _append(actions, f"asked: {kind}", settled)
     _postpone(state, row, kind, may_settle, actions)
@@ -275,7 +274,7 @@ def _use_answer(world: World, state: Situation, row: Record, question: Question,
         attempt=question.attempt,
         seen=question.seen,
         may_settle=may_settle,
-        binds_refusals=world.setup.binds_refusals,
+        binds_refusals=world.trusts_refusals(),
     )
     actions.append((f"uses what it had in hand: {question.kind}", True, settled or base))
 

@@ -68,7 +68,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     never_returns: bool = False
     overdue: bool = False
     dedupes: bool = False
-    binds_refusals: bool = True
+    binds_refusals: bool = False
     finds: bool = False
     honours_deadline: bool = False
     mistakes: frozenset[str] = frozenset()
@@ -255,6 +255,10 @@ class World:
     def has(self, mistake: str) -> bool:
         """Whether this mistake is planted."""
         return mistake in self.setup.mistakes
+
+    def trusts_refusals(self) -> bool:
+        """Whether the engine takes a refusal as holding for the reference."""
+        return self.setup.binds_refusals or self.has("refusals taken as bound")
 
     def decision(
         self, row: Record | None, kind: Kind, me: int, *, given_up: int = 0, **facts: Any
