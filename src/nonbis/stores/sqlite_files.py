@@ -119,11 +119,6 @@ def inode_of(file: int | str | Path) -> Inode:
     return (status.st_dev, status.st_ino)
 
 
-def inodes_of(path: Path) -> tuple[Inode, ...]:
-    """The database, its log and its index as they are now."""
-    return tuple(inode_of(f"{path}{suffix}") for suffix in _SUFFIXES)
-
-
 def _opened(path: Path) -> dict[int, str]:
     """The descriptors of this process on the database, its log and its index, with the file's suffix."""
     inodes = {inode_of(f"{path}{suffix}"): suffix for suffix in _SUFFIXES}

@@ -17,7 +17,7 @@ from nonbis.errors import (
     StoreUnavailable,
     StoreUnsafe,
 )
-from nonbis.stores.sqlite_files import DESCRIPTORS, Inode, inodes_of
+from nonbis.stores.sqlite_files import DESCRIPTORS, Inode, inode_of
 
 LIBRARY_MIN: Final = 3_051_003
 """Older ones can corrupt a log that two connections reset at the same moment."""
@@ -60,6 +60,7 @@ class Link:
         self.query_only = query_only
         self.check = check
         self._connection: apsw.Connection | None = None
+        self._names = (str(path), f"{path}-wal")
         self._files: tuple[Inode, ...] = ()
 
     def connected(self, *, create: bool = False) -> apsw.Connection:
@@ -69,12 +70,15 @@ class Link:
         return self._connection
 
     def intact(self) -> bool:
-        """Whether database, log and index still are the files that the connection has open.
+        """Whether database and log still are the files that the connection has open.
 
         A stranger in this process that closes the database as its last user, for so it must seem to
         it, removes log and index: what is committed into them afterwards is lost.
         """
-        return self._connection is None or self._files == inodes_of(self.path)
+        return self._connection is None or self._files == self._present_files()
+
+    def _present_files(self) -> tuple[Inode, ...]:
+        return tuple([inode_of(name) for name in self._names])
 
     def drop(self) -> None:
         """Close the connection whatever state it is in.
@@ -84,7 +88,7 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             with DESCRIPTORS.lock:
-                if self._files != inodes_of(self.path):
+                if self._files != self._present_files():
                     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 connection.close(force=True)
 
@@ -107,7 +111,7 @@ class Link:
         except BaseException:
             connection.close(force=True)
             raise
-        self._files = inodes_of(self.path)
+        self._files = self._present_files()
         return connection
 
     def _settle(self, connection: apsw.Connection) -> None:

@@ -44,16 +44,16 @@ _by_digest = attrgetter("record.digest")
 
 
 def row_of(record: Record) -> Row:
-    """The columns of ``operation``, in the order of the statements."""
-    started, referenced, reason = record.started, record.referenced, record.reason
+    """The columns of ``operation``, in the order of the statements; states are text as they are."""
+    started, referenced = record.started, record.referenced
     created, changed = record.created, record.changed
     return (
         record.id,
         record.digest,
         record.fingerprint,
         record.fingerprint_version,
-        record.state.value,
-        None if reason is None else reason.value,
+        record.state,
+        record.reason,
         record.attempt,
         record.sends,
         record.open_sends,
@@ -196,6 +196,9 @@ def advance(connection: apsw.Connection, advances: Sequence[Advance]) -> list[Ad
 
 def _waves(advances: Sequence[Advance]) -> Iterator[list[int]]:
     """Places in ``advances``, so that no wave holds a digest twice."""
+    if len({item.record.digest for item in advances}) == len(advances):
+        yield list(range(len(advances)))
+        return
     counts: dict[bytes, int] = {}
     waves: list[list[int]] = []
     for place, item in enumerate(advances):

@@ -150,7 +150,8 @@ class Writer:
     def _transaction(self, pieces: list[Piece]) -> None:
         connection = self._link.connected()
         with self._write_lock.held(self._link.busy_seconds):
-            self._refuse_replaced()
+            if self.unsafe is not None:
+                raise StoreUnsafe(self.unsafe)
             try:
                 connection.execute("begin immediate")
                 answers = _answers(connection, pieces)
@@ -172,13 +173,12 @@ class Writer:
             self._link.drop()
 
     def _refuse_replaced(self) -> None:
-        """Raise StoreUnsafe if what would be written goes into files that nobody else sees."""
-        if self.unsafe is None and not self._link.intact():
+        """Raise StoreUnsafe, for good, if what was written went into files that nobody else sees."""
+        if not self._link.intact():
             self.unsafe = (
                 f"the files of {self._link.path} were replaced or removed while they were open (by a second"
                 " SQLite library in this process?); restart the process"
             )
-        if self.unsafe is not None:
             raise StoreUnsafe(self.unsafe)
 
     def _commit(self, connection: apsw.Connection) -> None:
