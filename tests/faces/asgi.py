@@ -63,7 +63,7 @@ class Face:
     @property
     def rail(self) -> SimulatedRail:
         """The rail behind the service."""
-        return cast(SimulatedRail, self.service.routes._rail)
+        return cast("SimulatedRail", self.service.routes._rail)
 
     # -- requests ------------------------------------------------------------------------------------
 
