@@ -51,6 +51,7 @@ class Workload:
             account="main",
         )
         record = decide(None, event).record
+        assert record is not None
         return Claim(record=record, tenant="default", scope="payments", request=REQUEST)
 
     def finish(self, claim: Claim) -> Advance:
@@ -59,6 +60,7 @@ class Workload:
             kind=Kind.REPORT_APPLIED, me=self.machine, stamp=self.stamp(), now=now, attempt=1, send=1
         )
         record = decide(claim.record, event).record
+        assert record is not None
         return Advance(record=record, expected=claim.record.stamp, outcome=OUTCOME)
 
 

@@ -281,12 +281,13 @@ def test_lockstep_notices_a_store_that_forgets_the_stamp(monkeypatch: pytest.Mon
         run_state_machine_as_test(
             Lockstep,
             settings=settings(
-                max_examples=60,
+                max_examples=500,
                 stateful_step_count=25,
                 deadline=None,
                 database=None,
                 derandomize=True,
                 phases=(Phase.generate,),
+                report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),
             ),
         )
