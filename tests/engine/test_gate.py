@@ -9,6 +9,7 @@ import pytest
 from nonbis.core.messages import Kind, Reason, State
 from nonbis.engine.flights import Standing
 from nonbis.engine.writing import Observation
+from nonbis.errors import AnswerLost
 from nonbis.stores.memory import Fault
 from nonbis.upkeep.sweeper import Sweeper
 from tests.engine.world import World, in_world
@@ -178,3 +179,26 @@ async def test_a_claim_that_others_put_in_doubt_before_its_answer_came_is_disown
     answer = await world.pay(engine)
     assert (answer.record.state, answer.record.attempt) == (State.APPLIED, 2)
     assert len(world.rail.effects) == 1
+
+
+@in_world()
+async def test_a_claim_that_can_not_be_disowned_yet_is_told_as_it_stands(world: World) -> None:
+    engine, other = await world.engine(), await world.engine()
+    claim = world.store.claim
+    calls = 0
+
+    async def lost_then_doubted(claims):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await claim(claims)
+            doubt = Observation(kind=Kind.REPORT_UNKNOWN, attempt=1, send=1)
+            await other.writer.apply(claims[0].record, doubt)
+            world.always["advance"] = Fault.UNAVAILABLE
+            raise AnswerLost("cut")
+        return await claim(claims)
+
+    engine.writer._claims._write = lost_then_doubted
+    answer = await asyncio.wait_for(world.pay(engine), 30)
+    assert answer.standing is Standing.IN_DOUBT
+    assert world.rail.calls == []

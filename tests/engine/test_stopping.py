@@ -13,6 +13,7 @@ from nonbis.ports import MachineState
 from nonbis.stores.memory import Fault
 from nonbis.upkeep.sweeper import Sweeper
 from tests.engine.world import World, in_world
+from tests.simulation.clock import SimulatedClock, VirtualLoop, run_virtually
 from tests.simulation.rail import Point, waits
 
 
@@ -171,3 +172,47 @@ async def test_a_number_that_was_retired_draws_no_more(world: World) -> None:
     await engine.stop()
     with pytest.raises(MachineLost):
         incarnation.draw()
+
+
+def test_a_loop_that_ends_without_a_stop_leaves_the_send_in_doubt() -> None:
+    """The task is cancelled at the end of the loop: what it was sending may have happened."""
+    worlds: list[World] = []
+
+    async def work(clock: SimulatedClock) -> None:
+        world = World(clock)
+        worlds.append(world)
+        await hanging(world, await world.engine(), before_effect=Point())
+
+    run_virtually(work)
+    (stored,) = worlds[0].store._rows.values()
+    assert stored.record.state is State.IN_DOUBT
+
+
+def test_a_send_whose_task_is_destroyed_is_in_doubt_for_the_next_process() -> None:
+    """Nothing is written any more by the one that was sending, and nobody takes it for never sent."""
+    clock = SimulatedClock()
+    worlds: list[World] = []
+
+    async def sends() -> None:
+        world = World(clock)
+        worlds.append(world)
+        task = await hanging(world, await world.engine(), before_effect=Point())
+        assert not task.done()
+
+    loop = VirtualLoop(clock)
+    sending = loop.create_task(sends())
+    loop.run_until_complete(sending)
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False
+        task.get_coro().close()
+    loop.close()
+    world = worlds[0]
+    (stored,) = world.store._rows.values()
+    assert stored.record.state is State.STARTED
+
+    async def next_process(_: SimulatedClock) -> None:
+        world.store.vanish(1)
+        await Sweeper(await world.engine()).round()
+        assert (await world.row()).state is State.IN_DOUBT
+
+    run_virtually(next_process)

@@ -39,7 +39,7 @@ from tests.engine import (
     test_stopping,
 )
 from tests.simulation.swarm import Broken, simulate
-from tests.upkeep import test_losses, test_settling
+from tests.upkeep import test_beats, test_losses, test_settling
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 replace = msgspec.structs.replace
@@ -355,8 +355,8 @@ MISTAKES = (
     Mistake(
         "a beat that is repeated is another beat",
         setting(Presence, "beat", _new_arguments_each_time),
-        lambda: test_losses.test_a_beat_whose_answer_is_lost_is_repeated_and_costs_nobody_its_number(
-            [test_losses.Fault.DONE_ANSWER_LOST]
+        lambda: test_beats.test_a_beat_whose_answer_is_lost_is_repeated_and_costs_nobody_its_number(
+            [test_beats.Fault.DONE_ANSWER_LOST]
         ),
     ),
     Mistake(

@@ -10,8 +10,9 @@ import pytest
 from nonbis.core.messages import Reason, State
 from nonbis.core.payments import Receipt
 from nonbis.engine.flights import Standing
-from nonbis.errors import OutcomeUnknown
+from nonbis.errors import AnswerLost, OutcomeUnknown
 from nonbis.ports import Found, FoundKind
+from nonbis.stores.memory import Fault
 from nonbis.upkeep.resolving import resolve
 from nonbis.upkeep.sweeper import Sweeper
 from tests.engine.world import World, in_world
@@ -310,6 +311,27 @@ async def test_a_resend_that_is_declined_leaves_the_first_send_open(world: World
     await asyncio.sleep(0.5)
     row = await world.row()
     assert (row.state, row.open_sends) == (State.IN_DOUBT, 0b01)
+
+
+@in_world(rail={"dedupes_for_seconds": 100_000.0})
+async def test_who_waits_for_a_resend_that_can_not_be_written_is_not_told_that_nothing_was_sent(
+    world: World,
+) -> None:
+    engine = await world.engine()
+    world.rail.script(answer_lost)
+    await world.pay(engine)
+    stored = await world.stored()
+    effect = engine.effects.of(stored)
+    assert effect is not None
+    world.always["advance"] = Fault.NOT_DONE_ANSWER_LOST
+    engine.resend(stored, effect)
+    with pytest.raises(AnswerLost):
+        await world.pay(engine, wait_seconds=100)
+    world.always["advance"] = Fault.UNAVAILABLE
+    engine.resend(stored, effect)
+    joiner = asyncio.create_task(world.pay(engine, wait_seconds=100))
+    with pytest.raises(AnswerLost):
+        await joiner
 
 
 # -- a person's word is verified

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from nonbis.core.ids import format_id
 from nonbis.core.machine import decide
 from nonbis.core.messages import Event, Kind, Reason, Record, State
@@ -127,6 +125,9 @@ class Engine:
         """Carry out one operation apart from its caller, who may hang up or be cancelled."""
         try:
             answer = await work
+        except NonbisError as error:
+            # once there is a row, "nothing was sent" is what must not be read out of any error
+            flight.fail(error if flight.record is None else AnswerLost(f"it can't be told now: {error}"))
         except Exception as error:  # noqa: BLE001  (it is the callers' to be told)
             flight.fail(error)
         except BaseException:
@@ -138,16 +139,10 @@ class Engine:
 
     async def _carry_out(self, flight: Flight, call: Call, effect: Effect) -> Answer:
         claimed = await self._claim(flight, call, effect)
-        try:
-            ready = (
-                claimed if isinstance(claimed, Ready) else await self._judge(flight, call, effect, claimed)
-            )
-            if isinstance(ready, Answer):
-                return ready
-            return await self._told(await self._attempts.make(flight, effect, ready))
-        except NonbisError as error:
-            # before the claim these mean "nothing was sent"; from here on they must not be read so
-            raise AnswerLost(f"what became of this name can't be told now: {error}") from error
+        ready = claimed if isinstance(claimed, Ready) else await self._judge(flight, call, effect, claimed)
+        if isinstance(ready, Answer):
+            return ready
+        return await self._told(await self._attempts.make(flight, effect, ready))
 
     async def _claim(self, flight: Flight, call: Call, effect: Effect) -> Ready | Stored:
         """Insert the row, or show the one that is there.
@@ -183,12 +178,15 @@ class Engine:
 
     async def _disown(self, stored: Stored) -> Stored:
         """My claim, but others moved it on before its answer reached me: I have not sent and will not."""
-        record = stored.record
         report = Observation(
             kind=Kind.REPORT_NOT_SENT, attempt=1, send=1, because="the answer to the claim came too late"
         )
-        applied = await self.writer.apply(record, report, self.describe(stored))
-        return await self.store.find(record.digest) or replace(stored, record=applied.record)
+        try:
+            async with asyncio.timeout(self.policy.store_wait_seconds):
+                await self.writer.apply(stored.record, report, self.describe(stored))
+                return await self.store.find(stored.record.digest) or stored
+        except (TimeoutError, NonbisError):
+            return stored
 
     async def _judge(self, flight: Flight, call: Call, effect: Effect, stored: Stored) -> Ready | Answer:
         """A row is there already: refuse another request, wake a dead one, retry a failed one."""

@@ -25,10 +25,16 @@ class Tasks:
             await work
         except Exception:  # noqa: BLE001  (it must not be lost without a word)
             _log.exception("a task ended with an error")
-        finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self._running.discard(task)
+        except asyncio.CancelledError:
+            self._forget()
+            raise
+        self._forget()
+
+    def _forget(self) -> None:
+        """No ``finally``: a task that is destroyed has no loop any more that could say which one it is."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._running.discard(task)
 
     async def finish(self, seconds: float) -> None:
         """Wait for all that run, at most so long."""

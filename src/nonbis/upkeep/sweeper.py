@@ -107,6 +107,8 @@ class Sweeper:
         if before is None:
             self._oldest = None
             self._observer.forget_all()
+            # others make it grow meanwhile, and moments that run ahead of it would open windows too late
+            self._engine.time.saw_age(await self._engine.store.age_ms())
             return
         next_id = before.next_id
         known, claiming = self._engine.ids_at_work()
