@@ -206,6 +206,18 @@ def test_two_servers_on_one_store_replay_each_other(tmp_path: Path) -> None:
         assert (again.replayed, again.body) == (True, first.body)
 
 
+def test_it_pays_within_ten_seconds_of_its_start_as_it_comes(tmp_path: Path) -> None:
+    """No settings at all: SQLite in the working folder, the simulated rail with its ledger beside it."""
+    begun = time.monotonic()
+    with ServeProcess(tmp_path) as server:
+        assert server.pay("order-1").json["state"] == "applied"
+        assert time.monotonic() - begun < 10
+        assert server.pay("order-1").replayed
+        assert server.stop() == 0
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"nonbis.db", "nonbis-simulated.jsonl"} <= made
+
+
 def begin(server: ServeProcess, name: str) -> tuple[threading.Thread, list[Answer]]:
     """A payment in a thread of its own, once its row is there."""
     answers: list[Answer] = []
