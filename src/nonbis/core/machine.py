@@ -91,7 +91,7 @@ def _others_open(record: Record, event: Event) -> bool:
     return bool(record.open_sends & ~send_bit(event.send))
 
 
-def _is_only_send_of_its_reference(record: Record, event: Event) -> bool:
+def _is_only_send_of_its_reference(record: Record, _: Event) -> bool:
     """Whether a refusal that the rail shows under this reference can only be that of the open send.
 
     Where a rail does not bind refusals, it may show that of an earlier resend or attempt while the
@@ -192,7 +192,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     _T((ACCEPTED, *RETRYABLE), Kind.CANCEL, ("not contradicted",), State.FAILED, Reason.CANCELLED, (),
        JournalKind.CANCELLED),
     # -- reports of a send: applied
-    _T((STARTED, IN_DOUBT), Kind.REPORT_APPLIED, ("same attempt",), State.APPLIED),
+    _T((STARTED,), Kind.REPORT_APPLIED, ("same attempt",), State.APPLIED),
+    _T((IN_DOUBT,), Kind.REPORT_APPLIED, ("same attempt",), State.APPLIED, None, (), JournalKind.SETTLED),
     _T((SETTLED,), Kind.REPORT_APPLIED, ("same attempt",), State.APPLIED, None, (), JournalKind.CORRECTED),
     _T((APPLIED,), Kind.REPORT_APPLIED, ("same attempt", "receipt differs", "not contradicted"), None,
        None, ("flag raised",), JournalKind.CONTRADICTED),
