@@ -149,6 +149,7 @@ CHANGES: dict[str, Change] = {
         "open_sends": 1,
         "owner": event.me,
         "started": event.now,
+        "referenced": record.referenced or event.now,
     },
     "next attempt, no send yet": lambda record, event: {
         "attempt": record.attempt + 1,
