@@ -31,7 +31,7 @@ def test_a_bank_slower_than_the_time_out(tmp_path: Path) -> None:
         assert site.transfers() == 1
         assert site.in_doubt() == []
         kinds = [line["kind"] for line in site.ops("show", number)["journal"]]
-        assert kinds == ["in_doubt"]
+        assert kinds == ["in_doubt", "settled"]
 
 
 def test_the_owner_stands_still_until_it_is_lost(tmp_path: Path) -> None:

@@ -122,6 +122,9 @@ def test_the_running_service_against_the_document(
     def run(case: Any) -> None:
         if mode is GenerationMode.POSITIVE and method == "post":
             mend(case)
+        elif mode is GenerationMode.POSITIVE:
+            # Schemathesis decodes and encodes a path once more: a percent sign does not arrive as one.
+            assume("%" not in str((case.path_parameters or {}).get("name", "")))
         response = case.call(base_url=f"http://127.0.0.1:{server.port}")
         reused = b"/name-reused" in response.content
         case.validate_response(response, excluded_checks=[positive_data_acceptance] if reused else [])
