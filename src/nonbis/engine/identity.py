@@ -42,8 +42,8 @@ class Incarnation:
 
     @property
     def spent(self) -> bool:
-        """Whether no more can be drawn here."""
-        return self._next > SEQUENCE_MAX or self._pid != os.getpid()
+        """Whether no more can be drawn here. A fork is seen by its hook, and once more at each draw."""
+        return self._next > SEQUENCE_MAX
 
     def retire(self) -> None:
         """Draw no more: the machine is lost or has ended."""
