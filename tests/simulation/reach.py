@@ -43,8 +43,10 @@ class Power:
         self._on = asyncio.Event()
         self._on.set()
         self.cut = False
+        self.pauses = 0
 
     def off(self) -> None:
+        self.pauses += 1
         self._on.clear()
 
     def on(self) -> None:
@@ -54,6 +56,10 @@ class Power:
     def kill(self) -> None:
         self.cut = True
         self._on.clear()
+
+    @property
+    def runs(self) -> bool:
+        return self._on.is_set()
 
     async def wait(self) -> None:
         await self._on.wait()
@@ -122,8 +128,10 @@ class SwarmRail:
         message.add_done_callback(self._gone)
         receipt = await asyncio.shield(message)
         await self._swarm.travels(power)
+        if fate == "hangs":
+            await asyncio.Event().wait()
         if fate == "answer lost":
-            raise OutcomeUnknown("reset")
+            raise chance.choice((OutcomeUnknown("reset"), TimeoutError()))
         if fate == "bug":
             raise KeyError("a bug of the rail's client")
         return receipt
@@ -140,6 +148,7 @@ class SwarmRail:
             (odds.rail_lost, chance.choice(("answer lost", "message lost"))),
             (odds.rail_slow, "slow"),
             (odds.rail_bug, "bug"),
+            (odds.rail_hangs, "hangs"),
         ):
             if chance.random() < share:
                 return fate

@@ -35,6 +35,9 @@ from tests.simulation.clock import OffsetClock, SeededEntropy, SimulatedClock, c
 from tests.simulation.reach import SENDING, Power, ProcessRail, ProcessStore, SwarmRail
 from tests.simulation.trouble import CLOCK_JUMP_SECONDS, POLICY, Broken, Odds
 
+AMOUNT, OTHER_AMOUNT = 100, 999
+CLIENT_TIMEOUT_SECONDS = 40.0
+
 
 class Process:
     """One engine with its sweeper, and the power it runs on."""
@@ -120,8 +123,11 @@ class Swarm:
         if record.attempt <= self.failed[name]:
             self.broken(f"{name}: attempt {record.attempt} took effect after it was told as failed")
 
-    def check_answer(self, name: str, answer: Answer) -> None:
+    def check_answer(self, name: str, call: Call, transfer: Transfer, answer: Answer) -> None:
+        """Every answer agrees with the rail's books and with every other answer under this name."""
         record = answer.record
+        if (answer.standing is Standing.MISMATCH) != (record.fingerprint != call.fingerprint):
+            self.broken(f"{name}: another request's answer, or refused as another request though it is not")
         done = [effect for effect in self.rail.effects if effect.name == name]
         if record.contradicted:
             self.broken(f"{name} is contradicted, though nobody forced anything")
@@ -131,7 +137,7 @@ class Swarm:
             self.broken(f"{name}: an end without an outcome")
         if record.state is State.APPLIED:
             self.bodies[name].add(answer.outcome.body)
-            if not done:
+            if [effect.receipt.amount for effect in done] != [transfer.amount]:
                 self.broken(f"{name} is told as applied and never happened")
             if len(self.bodies[name]) > 1:
                 self.broken(f"{name}: two different final answers")
@@ -148,7 +154,7 @@ class Swarm:
     async def run(self) -> None:
         for _ in range(self.odds.engines):
             await self._new_process()
-        troubles = [self._calls(number) for number in range(6)]
+        troubles = [self._calls() for _ in range(6)]
         await asyncio.gather(*troubles, self._powers(), self._late_writes(), self._people())
         await self._heal()
 
@@ -164,7 +170,7 @@ class Swarm:
             self.processes.append(process)
             return
 
-    def _call(self, name: str, amount: int = 100) -> tuple[Call, Transfer]:
+    def _call(self, name: str, amount: int) -> tuple[Call, Transfer]:
         transfer = Transfer(amount=amount, currency="USD", destination=name)
         call = Call(
             tenant="",
@@ -175,31 +181,36 @@ class Swarm:
         )
         return call, transfer
 
-    async def _calls(self, number: int) -> None:
+    async def _calls(self) -> None:
         for _ in range(self.chance.randint(2, self.odds.calls)):
             await asyncio.sleep(self.chance.expovariate(1 / self.odds.think_seconds))
-            process = self.chance.choice(self.processes)
             name = self.chance.choice(self.names)
-            await self._ask(process, name, wait_seconds=self.chance.choice((0.0, 2.0)))
+            wait_seconds = self.chance.choice((0.0, 2.0))
+            answer = await self._ask(self.chance.choice(self.processes), name, wait_seconds=wait_seconds)
+            if answer is not None and answer.record.state is State.FAILED and self.chance.random() < 0.7:
+                await self._ask(self.chance.choice(self.processes), name, wait_seconds=wait_seconds)
 
-    async def _ask(self, process: Process, name: str, *, wait_seconds: float) -> Answer | None:
-        """One request; its client gives up when the process died under it."""
-        call, transfer = self._call(name)
+    async def _ask(
+        self, process: Process, name: str, *, wait_seconds: float, amount: int | None = None
+    ) -> Answer | None:
+        """One request; its client gives up when the process died or was paused under it."""
+        call, transfer = self._call(name, amount or self.chance.choice((AMOUNT,) * 9 + (OTHER_AMOUNT,)))
         effect = PaymentEffect(process.rail, transfer)
+        ran, pauses = process.power.runs, process.power.pauses
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(CLIENT_TIMEOUT_SECONDS):
                 answer = await process.engine.run(call, effect, wait_seconds=wait_seconds)
         except AnswerLost:
             self._tell(name, "unknown")
         except (StoreError, EngineStopping):
             self._tell(name, "refused")
         except TimeoutError:
-            if not process.power.cut:
-                self.broken(f"{name}: a caller of a living process was never answered")
+            if ran and not process.power.cut and process.power.pauses == pauses:
+                self.broken(f"{name}: a caller of a running process was not answered in time")
             self._tell(name, "no answer")
         else:
             self._tell(name, answer.record.state if answer.standing is Standing.FINAL else answer.standing)
-            self.check_answer(name, answer)
+            self.check_answer(name, call, transfer, answer)
             return answer
         return None
 
@@ -214,7 +225,7 @@ class Swarm:
                 power = self.chance.choice(self.processes).power
                 self.note("pause")
                 power.off()
-                await asyncio.sleep(self.chance.uniform(0.5, 20))
+                await asyncio.sleep(self.chance.uniform(0.5, self.odds.pause_seconds))
                 power.on()
             if self.chance.random() < self.odds.clock_jumps:
                 self.note("clock jump")
@@ -232,7 +243,7 @@ class Swarm:
         self.outage = self.chance.choice(
             (Fault.UNAVAILABLE, Fault.NOT_DONE_ANSWER_LOST, Fault.DONE_ANSWER_LOST)
         )
-        await asyncio.sleep(self.chance.uniform(1, 20))
+        await asyncio.sleep(self.chance.uniform(1, 60))
         self.outage = None
 
     async def _crash(self, process: Process) -> None:
@@ -306,7 +317,9 @@ class Swarm:
                 self.broken(f"{name} is in doubt and on no list")
             if stored.record.state is State.IN_DOUBT and self.odds.finds:
                 self.broken(f"{name} is in doubt for ever though the rail can be asked")
-        answer = await self._ask(self.processes[0], name, wait_seconds=10)
+        answer = await self._ask(self.processes[0], name, wait_seconds=10, amount=AMOUNT)
+        if answer is not None and answer.standing is Standing.MISMATCH:
+            answer = await self._ask(self.processes[0], name, wait_seconds=10, amount=OTHER_AMOUNT)
         if answer is None:
             self.broken(f"{name} has no answer though all is well")
         elif answer.standing is Standing.IN_DOUBT:

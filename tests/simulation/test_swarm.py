@@ -37,7 +37,7 @@ def test_no_seed_breaks_a_promise(block: int, capsys: pytest.CaptureFixture[str]
     with capsys.disabled():
         told = ", ".join(f"{count} {what}" for what, count in sorted(counted.items()))
         print(f"\nseeds {seeds.start} to {seeds.stop - 1}: {told}")
-    for what in ("applied", "failed", "in_doubt", "in_progress", "refused", "effects"):
+    for what in ("applied", "failed", "in_doubt", "in_progress", "mismatch", "refused", "effects"):
         assert counted[what] > SEEDS_PER_BLOCK / 4, f"hardly any {what}: these runs prove little"
 
 

@@ -35,6 +35,7 @@ class Odds(msgspec.Struct, frozen=True):
     rail_lost: float
     rail_slow: float
     rail_bug: float
+    rail_hangs: float
     pauses: float
     crashes: float
     outages: float
@@ -46,6 +47,7 @@ class Odds(msgspec.Struct, frozen=True):
     names: int
     calls: int
     think_seconds: float
+    pause_seconds: float
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Odds:
@@ -61,6 +63,7 @@ class Odds(msgspec.Struct, frozen=True):
             rail_lost=some(0.7),
             rail_slow=some(0.7),
             rail_bug=some(0.5),
+            rail_hangs=some(0.2),
             pauses=some(0.8),
             crashes=some(0.6),
             outages=some(0.4),
@@ -72,4 +75,5 @@ class Odds(msgspec.Struct, frozen=True):
             names=chance.randint(1, 4),
             calls=chance.choice((3, 5, 12)),
             think_seconds=chance.choice((0.1, 1.0, 3.0)),
+            pause_seconds=chance.choice((5, 20, 60)),
         )
