@@ -75,7 +75,8 @@ class Attempts:
         self._for_the_store.end(wait)
         flight.record = applied.record
         del self._sending[key]
-        await self._failpoint.reach("recorded")
+        if self._failpoint.armed:
+            await self._failpoint.reach("recorded")
         return applied
 
     async def _send(self, record: Record, effect: Effect, gate: SendGate) -> Observation:
@@ -84,10 +85,12 @@ class Attempts:
         receipt: Receipt | None = None
         because = ""
         try:
-            await self._failpoint.reach("claimed")
+            if self._failpoint.armed:
+                await self._failpoint.reach("claimed")
             began = True
             receipt = await effect.send(reference(record.digest, record.refusals), gate)
-            await self._failpoint.reach("sent")
+            if self._failpoint.armed:
+                await self._failpoint.reach("sent")
             kind = Kind.REPORT_APPLIED
             if (member := effect.differs(receipt)) is not None:
                 kind = Kind.REPORT_UNKNOWN

@@ -149,7 +149,7 @@ class Engine:
 
         The deadline of the send is counted from before that write.
         """
-        present = await self.presence.present()
+        present = self.presence.incarnation or await self.presence.present()
         deadline = self.time.deadline(self.policy.send_deadline_seconds)
         facts = effect.facts
         number = present.draw()

@@ -18,23 +18,14 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it on the present loop; an error that escapes it is logged with its trace."""
-        self._running.add(asyncio.get_running_loop().create_task(self._run(work)))
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
 
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception:  # noqa: BLE001  (it must not be lost without a word)
-            _log.exception("a task ended with an error")
-        except asyncio.CancelledError:
-            self._forget()
-            raise
-        self._forget()
-
-    def _forget(self) -> None:
-        """No ``finally``: a task that is destroyed has no loop any more that could say which one it is."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._running.discard(task)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task ended with an error", exc_info=error)
 
     async def finish(self, seconds: float) -> None:
         """Wait for all that run, at most so long."""

@@ -27,6 +27,7 @@ _log = logging.getLogger("nonbis.writing")
 REPORTS = frozenset({Kind.REPORT_APPLIED, Kind.REPORT_DECLINED, Kind.REPORT_NOT_SENT, Kind.REPORT_UNKNOWN})
 _PERSON = frozenset({Kind.PERSON_APPLIED, Kind.PERSON_FAILED})
 _FOUND = frozenset({Kind.FOUND_APPLIED, Kind.FOUND_REFUSED, Kind.FOUND_NOTHING})
+_OF_THE_OWNER = frozenset({Kind.OWNER_LOST, Kind.TAKE_OVER})
 _ENDS = frozenset({State.APPLIED, State.FAILED})
 _PAUSE_FIRST_SECONDS = 0.02
 _PAUSE_MAX_SECONDS = 1.0
@@ -150,7 +151,7 @@ class Writer:
 
     async def _apply(self, record: Record, observation: Observation, describe: Describe | None) -> Applied:
         while True:
-            present = await self._presence.present()
+            present = self._presence.incarnation or await self._presence.present()
             event = await self._event(record, observation, present.machine, present.draw())
             decision = decide(record, event)
             after = decision.record
@@ -269,15 +270,32 @@ class Writer:
             send=observation.send,
             seen=observation.seen,
             forced=observation.forced,
-            **await self._judgements(record, observation, now),
+            **self._judgements(record, observation, now),
+            **await self._looked_up(record, observation) if self._must_look_up(record, observation) else {},
         )
 
-    async def _judgements(self, record: Record, observation: Observation, now: Moment) -> dict[str, Any]:
-        """What of the event depends on the row, the clocks, the rail at hand and the other machines."""
+    @staticmethod
+    def _must_look_up(record: Record, observation: Observation) -> bool:
+        return observation.kind in _OF_THE_OWNER or (
+            record.state is State.APPLIED and observation.receipt is not None
+        )
+
+    async def _looked_up(self, record: Record, observation: Observation) -> dict[str, Any]:
+        """What of the event only the store knows."""
+        if observation.kind in _OF_THE_OWNER:
+            return {"owner_living": await self._presence.is_living(record.owner)}
+        if observation.receipt is None:
+            return {}
+        return {"receipt_differs": await self._receipt_differs(record, observation.receipt)}
+
+    def _judgements(self, record: Record, observation: Observation, now: Moment) -> dict[str, Any]:
+        """What of the event depends on the row, the clocks and the rail at hand."""
         kind, facts = observation.kind, observation.facts
         found: dict[str, Any] = {}
         if facts is not None:
             found["binds_refusals"] = facts.binds_refusals
+            if kind in REPORTS:
+                return found
             found["same_rail"] = (facts.name, facts.account) == (record.rail, record.account)
             found["rail"], found["account"] = facts.name, facts.account
         if kind in _FOUND or kind in _PERSON:
@@ -287,12 +305,8 @@ class Writer:
             found["may_retry"] = allowed and windows.may_retry(record, now, self._policy)
         elif kind is Kind.RESEND and facts is not None:
             found["may_resend"] = windows.may_resend(record, now, self._policy, facts)
-        elif kind is Kind.OWNER_LOST or kind is Kind.TAKE_OVER:
-            found["owner_living"] = await self._presence.is_living(record.owner)
         elif kind is Kind.OVERDUE:
             found["overdue"] = windows.overdue(record, now, self._policy)
-        if observation.receipt is not None and record.state is State.APPLIED:
-            found["receipt_differs"] = await self._receipt_differs(record, observation.receipt)
         return found
 
     def settle_window_passed(self, record: Record, facts: RailFacts) -> bool:
