@@ -31,8 +31,7 @@ import urllib.request  # noqa: E402  (it imports the standard library's http)
 VARIANTS = {
     "bare": "a bare ASGI answer",
     "route": "the payments route without the engine",
-    "payments": "payments on SQLite, ASGI entry",
-    "rsgi": "payments on SQLite, RSGI entry, as `nonbis serve` has it",
+    "payments": "payments on SQLite, as `nonbis serve` has it",
 }
 CONNECTIONS = (64, 256)
 
@@ -117,8 +116,7 @@ def measure(seconds: float, rounds: int, folder: Path) -> dict[tuple[str, int], 
                     rate = load(port, connections, seconds, f"r{number}c{connections}")
                     rates.setdefault((variant, connections), []).append(rate)
                     print(f"round {number + 1} {variant:9} {connections:4}: {rate:8.0f}/s", file=sys.stderr)
-        for variant in ("payments", "rsgi"):
-            print(f"{variant}: {applied(servers[variant][1])} operations, all applied", file=sys.stderr)
+        print(f"{applied(servers['payments'][1])} operations, all applied", file=sys.stderr)
     finally:
         for server, _ in servers.values():
             server.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""One server of the HTTP benchmark: ``python -m bench.http_server bare|route|payments|rsgi PORT FOLDER``."""
+"""One server of the HTTP benchmark: ``python -m bench.http_server bare|route|payments PORT FOLDER``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from granian.server.embed import Server
 from nonbis.core.fingerprint import parse_json
 from nonbis.core.payments import parse_transfer, transfer_fingerprint
 from nonbis.faces.command import _settle_memory
-from nonbis.faces.rsgi import RsgiEntry
 from nonbis.faces.service import Application, PaymentService, Receive, Scope, Send
 from nonbis.faces.settings import ServiceSettings
 from nonbis.faces.wire import JSON, Header, Reply, name_in_headers
@@ -56,10 +55,9 @@ async def main(variant: str, port: int, folder: str) -> None:
         app = payments = Application(service)
         if variant == "route":
             payments.posts["/payments"] = WithoutEngine().post_payments
-    interface = Interfaces.ASGINL
-    if variant == "rsgi":
-        app, interface = RsgiEntry(app), Interfaces.RSGI
-    server = Server(app, port=port, interface=interface, log_enabled=False, websockets=False, backlog=1024)
+    server = Server(
+        app, port=port, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=1024
+    )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     _settle_memory()

@@ -1,4 +1,4 @@
-"""The same application behind other entries: ``other_servers.py uvicorn|asgi|rsgi PORT STORE RAIL``."""
+"""The same application behind other entries: ``other_servers.py uvicorn|asgi PORT STORE RAIL``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import uvicorn
 from granian.constants import Interfaces
 from granian.server.embed import Server
 
-from nonbis.faces.rsgi import RsgiEntry
 from nonbis.faces.service import Application, PaymentService
 from nonbis.faces.settings import ServiceSettings
 
@@ -22,10 +21,8 @@ async def serve(kind: str, port: int, store: str, rail: str) -> None:
     try:
         if kind == "uvicorn":
             await uvicorn.Server(uvicorn.Config(application, port=port, log_level="warning")).serve()
-        elif kind == "asgi":
-            await under_granian(Server(application, port=port, interface=Interfaces.ASGINL))
         else:
-            await under_granian(Server(RsgiEntry(application), port=port, interface=Interfaces.RSGI))
+            await under_granian(Server(application, port=port, interface=Interfaces.ASGI))
     finally:
         await service.drain()
         await service.close()

@@ -32,8 +32,8 @@ from tests.faces.contract import Answer
 
 BODY = json.dumps(ORDER).encode()
 MEBIBYTE = 1 << 20
-KINDS = ["nonbis serve", "uvicorn", "asgi", "rsgi"]
-"""Who brings the bytes: the command, another server, and each of granian's own two interfaces."""
+KINDS = ["nonbis serve", "uvicorn", "asgi"]
+"""Who brings the bytes: the command, another server, and granian with a lifespan."""
 
 
 @contextlib.contextmanager
