@@ -37,6 +37,7 @@ from nonbis.stores.sqlite_files import (
     MachineLocks,
     inode_of,
     locked_files,
+    make_private,
     refuse_network,
 )
 from nonbis.stores.sqlite_link import Link, refuse_old_library, translated
@@ -115,6 +116,7 @@ class SqliteStore:
         writer = Link(path, busy_seconds=busy_seconds, query_only=False, check=check)
         reader = Link(path, busy_seconds=busy_seconds, query_only=True, check=check)
         try:
+            make_private(path)
             known.append(prepare(writer.connected(create=True), entropy, clock.wall_ms()))
             reader.connected()
             return cls(path, known[0], writer, reader, entropy)
@@ -342,7 +344,7 @@ class SqliteStore:
         try:
             DESCRIPTORS.refuse_strangers(self._path)
             if inode_of(self._path) != self._inode:
-                raise StoreUnsafe(f"{self._path} was replaced by another file while it was open")
+                raise StoreUnsafe(f"{self._path} was removed or replaced while it was open")
             if not self._locked <= locked_files(self._path):
                 raise StoreUnsafe(
                     f"something in this process opened and closed {self._path} (a second SQLite library or a"

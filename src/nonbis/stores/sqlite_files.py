@@ -2,8 +2,8 @@
 
 SQLite's locks are POSIX record locks. They belong to the process and vanish when *any* descriptor of
 the file is closed in it, be it by a second SQLite library or by a plain ``open()``: two processes then
-acknowledge the same name. So nothing here opens the database, its log or its index; it is only asked
-of the kernel which descriptors there are.
+acknowledge the same name. So nothing here opens a database that is there, its log or its index; it is
+only asked of the kernel which descriptors there are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from nonbis.errors import StoreUnavailable, StoreUnsafe
 
 Inode = tuple[int, int]
 
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+"""A store holds every request and the key of the names: what is made new is its owner's alone."""
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _LOCKS: Final = Path("/proc/locks")
 _SUFFIXES: Final = ("", "-wal", "-shm")
@@ -60,6 +63,16 @@ def refuse_network(folder: Path) -> int:
             " locks and shared memory hold between processes"
         )
     return magic
+
+
+def make_private(path: Path) -> None:
+    """Make an empty database that only its owner may read; nothing happens if the file is there.
+
+    SQLite gives log and index the mode of the database. Only a file that did not exist is opened here:
+    no lock can be held on it, so closing it removes none. Raises OSError.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
 
 
 class Descriptors:
@@ -159,7 +172,7 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._number: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._number: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         _LOCK_FILES.add(self)
 
     def take(self) -> bool:
@@ -239,7 +252,7 @@ class MachineLocks:
     def take(self, token: str) -> LockFile:
         """A new lock file, locked. Raises StoreUnavailable if it can't be made."""
         try:
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
             lock_file = LockFile(self.folder / token)
         except OSError as error:
             raise StoreUnavailable(f"a machine's lock file can't be made: {error}") from error
