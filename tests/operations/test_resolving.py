@@ -211,6 +211,32 @@ async def test_that_its_machine_is_gone_does_not_shorten_the_window() -> None:
 
 
 @run
+async def test_a_refused_verdict_signs_nothing_and_says_what_was_written() -> None:
+    bench = Bench.in_memory()
+    serving, cli = await bench.engine(), await bench.engine("cli")
+    record = await bench.hang(serving, "a")
+    bench.memory.vanish(record.owner)
+    refused = await resolve(cli, record.id, "failed", stamp=record.stamp, **SAID)
+    now = refused.stored.record.stamp
+    assert now != record.stamp
+    assert refused.detail.startswith(
+        f"It is in doubt now, with the stamp {now}; your verdict was not taken. 1:1: it is too early"
+    )
+    (entry,) = await bench.store.journal(record.id)
+    assert (entry.who, entry.stamp) == ("", now)
+    assert entry.because == "its machine is not living; seen when somebody wanted to settle it"
+    assert (await resolve(cli, record.id, "applied", stamp=now, **SAID)).refused is None
+    assert [entry.who for entry in await bench.store.journal(record.id)] == ["", SAID["who"]]
+    await bench.close()
+
+
+@run
+async def test_a_refusal_that_wrote_nothing_says_nothing_of_a_write() -> None:
+    _, _, cli, record = await in_doubt()
+    assert "your verdict was not taken" not in (await resolve(cli, record.id, "failed", **SAID)).detail
+
+
+@run
 async def test_an_overdue_send_can_be_settled() -> None:
     bench = Bench.in_memory()
     serving, cli = await bench.engine(), await bench.engine("cli")

@@ -22,6 +22,7 @@ from nonbis.ports import Stored
 
 Verdict = Literal["applied", "failed"]
 _SAYS = {"applied": Kind.PERSON_APPLIED, "failed": Kind.PERSON_FAILED}
+_SEEN = {Kind.OWNER_LOST: "its machine is not living", Kind.OVERDUE: "past its send deadline and time-out"}
 FORCE_RISK = (
     "--force says that you know that nothing is under way any more. If you are wrong, and the rail does not"
     " refuse a repeated reference, a send that arrives late and the next attempt under this name both take"
@@ -83,7 +84,7 @@ async def resolve(
     if stamp is not None and stamp != stored.record.stamp:
         return _moved(stored, stamp)
     person = _Person(verdict, who, because, force)
-    record = await _without_its_owner(engine, stored.record, person)
+    record = await _without_its_owner(engine, stored.record)
     if record is None:
         return _moved(await _anew(engine, stored), stored.record.stamp)
     return await _settle(engine, stored, record, person)
@@ -107,6 +108,8 @@ async def _settle(engine: Engine, stored: Stored, record: Record, person: _Perso
     if applied.record.stamp != record.stamp:
         return _moved(now, record.stamp)
     refused, detail = _why_not(engine, record, agreement, observation.facts)
+    if record.stamp != stored.record.stamp:
+        detail = f"It is in doubt now, with the stamp {record.stamp}; your verdict was not taken. {detail}"
     return Resolution(stored=now, refused=refused, detail=detail)
 
 
@@ -114,19 +117,18 @@ async def _anew(engine: Engine, stored: Stored) -> Stored:
     return await engine.store.find(stored.record.digest) or stored
 
 
-async def _without_its_owner(engine: Engine, record: Record, person: _Person) -> Record | None:
+async def _without_its_owner(engine: Engine, record: Record) -> Record | None:
     """The row, put in doubt if it is started and nobody will report; None if it has moved meanwhile.
 
-    That the owner is gone or overdue is no news to the person who saw the row, so their word still
+    This step is the command's and not the person's, who may yet be refused: it bears no name. That the
+    owner is gone or overdue is no news to the person who saw the row, so their word still
     holds for what comes out, but only if it was made of exactly the row that they saw.
     """
     if record.state is not State.STARTED:
         return record
     await _lose_vanished(engine, record.owner)
     for kind in (Kind.OWNER_LOST, Kind.OVERDUE):
-        observation = Observation(
-            kind=kind, who=person.who, because=f"{kind.value}; seen when a person settles it"
-        )
+        observation = Observation(kind=kind, because=f"{_SEEN[kind]}; seen when somebody wanted to settle it")
         if await engine.writer.would_write(record, observation):
             after = (await engine.writer.apply(record, observation)).record
             same = msgspec.structs.replace(
