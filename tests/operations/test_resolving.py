@@ -165,7 +165,8 @@ async def test_a_report_that_overtakes_the_person_wins() -> None:
     refused = await resolve(cli, record.id, "failed", force=True, **SAID)
     assert refused.refused is Refused.MOVED
     assert (await bench.row("a")).state is State.APPLIED
-    assert [entry.who for entry in await bench.store.journal(record.id)] == [""]
+    told = [(entry.kind, entry.who) for entry in await bench.store.journal(record.id)]
+    assert told == [(JournalKind.IN_DOUBT, ""), (JournalKind.SETTLED, "")]
 
 
 # -- whose turn it is ----------------------------------------------------------------------------------
