@@ -243,6 +243,38 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
         parse_json(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "member"),
+    [
+        (b'{"amount":9007199254740992}', "amount"),
+        (b'{"ok":1,"amount":[[1,9007199254740992]]}', "amount"),
+        (b'{"metadata":{"a":1,"b":9007199254740992}}', "b"),
+        (b'[{"a":1},{"amount":-9007199254740992}]', "amount"),
+        (b'{"amount":1e400}', "amount"),
+        (b'{"amount":[NaN]}', "amount"),
+        (b'{"amount":-Infinity}', "amount"),
+        (b'{"amount":1,"amount":1}', "amount"),
+        (b'{"metadata":{"a":"1","a":"2"}}', "a"),
+        (b'{"' + b"k" * 90 + b'":9007199254740992}', "k" * 40),
+        (b'{"destination":"\\ud800"}', "destination"),
+        (b'{"a":["x",{"b":["\\udc00"]}]}', "b"),
+        (b'{"\\ud800":1}', "\\ud800"),
+        (b'{"\\ud800":1,"\\ud800":1}', "\\ud800"),
+        (b'{"\\ud800":9007199254740992}', "\\ud800"),
+        (b"9007199254740992", None),
+        (b"[9007199254740992]", None),
+        (b'{"amount":', None),
+        (b'{"amount":' + b"[" * 100_000, None),
+    ],
+    ids=lambda part: part[:24].decode("latin-1") if isinstance(part, bytes) else "",
+)
+def test_the_member_in_which_the_fault_stands_is_named(body: bytes, member: str | None) -> None:
+    with pytest.raises(BodyMalformed) as refused:
+        parse_json(body)
+    assert refused.value.member == member
+    assert member is None or member.encode("utf-8")
+
+
 def test_refused_integers_are_refused_wherever_they_stand() -> None:
     for template in ('{"a":%s}', "[%s]", '{"a":{"b":[%s]}}'):
         with pytest.raises(BodyMalformed):

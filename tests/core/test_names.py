@@ -78,6 +78,13 @@ def test_a_character_that_is_not_visible_is_refused(name: str) -> None:
     assert refused.value.code == "name-malformed"
 
 
+@pytest.mark.parametrize("name", ["", "a b", "k" * 256])
+def test_the_refusal_says_where_the_name_was_given(name: str) -> None:
+    with pytest.raises(NameMalformed) as refused:
+        check_name(name, "uuid")
+    assert refused.value.member == "uuid"
+
+
 @given(st.text(max_size=300))
 def test_a_name_is_taken_whole_or_refused(name: str) -> None:
     good = 1 <= len(name) <= 255 and all("!" <= character <= "~" for character in name)

@@ -55,6 +55,23 @@ MALFORMED: dict[str, bytes] = {
     "deep nesting": b'{"amount":' + b"[" * 100_000 + b"]" * 100_000 + b',"destination":"x"}',
     "deep nesting of objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
 }
+MEMBERS = {
+    "amount twice": "amount",
+    "uuid twice": "uuid",
+    "a member of metadata twice": "a",
+    "the same member escaped": "amount",
+    "NaN": "amount",
+    "Infinity": "amount",
+    "-Infinity": "amount",
+    "a number too large for a float": "amount",
+    "2^53": "amount",
+    "2^64": "amount",
+    "5000 digits": "amount",
+    "lone surrogate": "destination",
+    "lone low surrogate in metadata": "a",
+    "lone surrogate in a name": "\\ud800",
+}
+"""The member that is named, where the fault stands in one."""
 INVALID: dict[str, tuple[str, dict[str, Any]]] = {
     "no amount": ("amount", {"amount": ...}),
     "no destination": ("destination", {"destination": ...}),
@@ -106,6 +123,7 @@ def test_malformed_bodies(tmp_path: Path, path: str) -> None:
         for case, body in MALFORMED.items():
             answer = face.post(body, NAME, path=path)
             assert (answer.status, answer.code) == (400, "body-malformed"), (case, answer)
+            assert answer.json.get("member") == MEMBERS.get(case), case
         check_nothing_happened(face)
 
 

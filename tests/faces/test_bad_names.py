@@ -77,6 +77,7 @@ def test_malformed_names(tmp_path: Path, path: str) -> None:
         for case, raw in MALFORMED.items():
             answer = face.pay(raw, path=path)
             assert (answer.status, answer.code) == (400, "name-malformed"), case
+            assert answer.json["member"] == "Idempotency-Key", case
         check_nothing_happened(face)
 
 
@@ -86,6 +87,7 @@ def test_two_header_lines(tmp_path: Path) -> None:
         for first, second in ((b"a", b"b"), (b"a", b"a"), (b"a", b""), (b"", b"a")):
             answer = face.post(body, (KEY, first), (KEY, second))
             assert (answer.status, answer.code) == (400, "name-malformed")
+            assert answer.json["member"] == "Idempotency-Key"
         check_nothing_happened(face)
 
 
@@ -95,6 +97,7 @@ def test_no_name(tmp_path: Path) -> None:
             for path in ("/payments", "/payment"):
                 answer = face.post(json.dumps(body).encode(), path=path)
                 assert (answer.status, answer.code) == (400, "name-missing")
+                assert answer.json["member"] == "Idempotency-Key"
         check_nothing_happened(face)
 
 
@@ -113,7 +116,7 @@ def test_malformed_uuid(tmp_path: Path, uuid: str) -> None:
     with Face(tmp_path) as face:
         for headers in ((), ((KEY, b"order-1"),)):
             answer = face.post(json.dumps({**ORDER, "uuid": uuid}).encode(), *headers)
-            assert (answer.status, answer.code) == (400, "name-malformed")
+            assert (answer.status, answer.code, answer.json["member"]) == (400, "name-malformed", "uuid")
         check_nothing_happened(face)
 
 
@@ -121,6 +124,7 @@ def test_header_and_uuid(tmp_path: Path) -> None:
     with Face(tmp_path) as face:
         different = face.post(json.dumps({**ORDER, "uuid": "b"}).encode(), (KEY, b"a"))
         assert (different.status, different.code) == (400, "name-malformed")
+        assert different.json["member"] == "Idempotency-Key"
         check_nothing_happened(face)
         same = face.post(json.dumps({**ORDER, "uuid": 'a"b'}).encode(), (KEY, b'"a\\"b"'))
         assert (same.status, same.replayed) == (201, False)

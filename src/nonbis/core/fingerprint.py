@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import rfc8785
@@ -44,7 +45,8 @@ def parse_json(body: bytes) -> Any:
     """The value of a strict JSON text (RFC 8259 in UTF-8, RFC 7493 numbers).
 
     Raises BodyMalformed for invalid or truncated JSON, a byte order mark, duplicate members, NaN and
-    Infinity, numbers that overflow, integers beyond 2^53-1, lone surrogates and absurd nesting.
+    Infinity, numbers that overflow, integers beyond 2^53-1, lone surrogates and absurd nesting. It
+    names the member in which the fault stands, if it stands in one.
     """
     try:
         text = body.decode("utf-8")
@@ -53,8 +55,10 @@ def parse_json(body: bytes) -> Any:
     try:
         value = _DECODER.decode(text)
         if "\\u" in text:
-            _refuse_surrogates(value)
-    except BodyMalformed:
+            _refuse_surrogates(value, None)
+    except BodyMalformed as refusal:
+        if refusal.member is None:
+            _refuse_with_member(text)
         raise
     except (ValueError, RecursionError) as error:
         raise BodyMalformed(_plain(error)) from None
@@ -73,9 +77,14 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise BodyMalformed(f"the member {name[:40]!r} stands twice in one object")
+                raise BodyMalformed(f"the member {name[:40]!r} stands twice in one object", _shown(name))
             seen.add(name)
     return members
+
+
+def _shown(name: str) -> str:
+    """The beginning of a member's name, as it can be told in an answer: without lone surrogates."""
+    return name[:40].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _integer(digits: str) -> int:
@@ -97,19 +106,64 @@ def _constant(name: str) -> NoReturn:
     raise BodyMalformed(f"{name} is not JSON")
 
 
-def _refuse_surrogates(value: Any) -> None:
+def _refuse_surrogates(value: Any, member: str | None) -> None:
     if isinstance(value, str):
         if any(ord(character) in _SURROGATES for character in value):
-            raise BodyMalformed("a string holds a lone surrogate")
+            raise BodyMalformed("a string holds a lone surrogate", member)
     elif isinstance(value, dict):
-        for name, member in value.items():
-            _refuse_surrogates(name)
-            _refuse_surrogates(member)
+        for name, inner in value.items():
+            _refuse_surrogates(name, _shown(name))
+            _refuse_surrogates(inner, _shown(name))
     elif isinstance(value, list):
         for item in value:
-            _refuse_surrogates(item)
+            _refuse_surrogates(item, member)
 
 
+def _refuse_with_member(text: str) -> None:
+    """Raise the refusal of a number again, with the name of the member in which the number stands.
+
+    The hook that reads a number does not know where it stands, so the text is read once more: what can't
+    be a number becomes its refusal, and the object around it is then refused by name. Only bodies that
+    are refused are read twice.
+    """
+    try:
+        _NAMING_DECODER.decode(text)
+    except BodyMalformed:
+        raise
+    except (ValueError, RecursionError):
+        return
+
+
+def _refused_value(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def value(text: str) -> Any:
+        try:
+            return read(text)
+        except BodyMalformed as refusal:
+            return refusal
+
+    return value
+
+
+def _refuse_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name, value in pairs:
+        refusal = _refusal_in(value)
+        if refusal is not None:
+            raise BodyMalformed(refusal.detail, _shown(name))
+    return dict(pairs)
+
+
+def _refusal_in(value: Any) -> BodyMalformed | None:
+    if isinstance(value, list):
+        return next((found for item in value if (found := _refusal_in(item)) is not None), None)
+    return value if isinstance(value, BodyMalformed) else None
+
+
+_NAMING_DECODER = json.JSONDecoder(
+    object_pairs_hook=_refuse_members,
+    parse_int=_refused_value(_integer),
+    parse_float=_refused_value(_float),
+    parse_constant=_refused_value(_constant),
+)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_integer, parse_float=_float, parse_constant=_constant
 )

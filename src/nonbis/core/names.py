@@ -19,15 +19,20 @@ STORE_KEY_BYTES = 32
 _NAME = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-def check_name(name: str) -> str:
-    """The name itself, if it is 1 to 255 visible ASCII characters; raises NameMalformed."""
+def check_name(name: str, member: str | None = None) -> str:
+    """The name itself, if it is 1 to 255 visible ASCII characters.
+
+    ``member`` is where it was given, for the refusal. Raises NameMalformed.
+    """
     if _NAME.fullmatch(name):
         return name
     if not name.strip():
-        raise NameMalformed("the name is blank; give 1 to 255 visible ASCII characters")
-    if len(name) > NAME_LENGTH_MAX:
-        raise NameMalformed(f"the name has {len(name)} characters; at most {NAME_LENGTH_MAX} are allowed")
-    raise NameMalformed("the name holds a character that is not visible ASCII (0x21 to 0x7e)")
+        detail = "the name is blank; give 1 to 255 visible ASCII characters"
+    elif len(name) > NAME_LENGTH_MAX:
+        detail = f"the name has {len(name)} characters; at most {NAME_LENGTH_MAX} are allowed"
+    else:
+        detail = "the name holds a character that is not visible ASCII (0x21 to 0x7e)"
+    raise NameMalformed(detail, member)
 
 
 _length = struct.Struct(">I").pack

@@ -22,22 +22,22 @@ class Refusal(ValueError):
 class NameMissing(Refusal):
     """No name was given where one is required."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("name-missing", detail)
+    def __init__(self, detail: str, member: str | None = None) -> None:
+        super().__init__("name-missing", detail, member)
 
 
 class NameMalformed(Refusal):
     """A name was given that can't be one; it is never treated as absent."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("name-malformed", detail)
+    def __init__(self, detail: str, member: str | None = None) -> None:
+        super().__init__("name-malformed", detail, member)
 
 
 class BodyMalformed(Refusal):
-    """The body is not the strict JSON that can be fingerprinted."""
+    """The body is not the strict JSON that can be fingerprinted; ``member`` where the fault stands in one."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("body-malformed", detail)
+    def __init__(self, detail: str, member: str | None = None) -> None:
+        super().__init__("body-malformed", detail, member)
 
 
 class MemberInvalid(Refusal):

@@ -23,11 +23,11 @@ from nonbis.core.payments import (
 from nonbis.core.refusals import MemberInvalid, NameMalformed, NameMissing, Refusal
 from nonbis.engine.effects import PaymentEffect
 from nonbis.engine.engine import Engine
-from nonbis.engine.flights import Answer, Call
-from nonbis.errors import AnswerLost, EngineStopping, StoreError
+from nonbis.engine.flights import Answer, Call, Standing
+from nonbis.errors import AnswerLost, Effect, EngineStopping, StoreError
 from nonbis.faces.answers import RETRY_UNAVAILABLE_SECONDS, AnswerWriter
 from nonbis.faces.simulation import SimulatedFailures
-from nonbis.faces.wire import Header, Reply, json_reply, name_in_headers, problem
+from nonbis.faces.wire import NAME_HEADER, Header, Reply, json_reply, name_in_headers, problem
 from nonbis.ports import Entropy, Rail, Selection, Stored
 
 TENANT = ""
@@ -109,9 +109,9 @@ class PaymentRoutes:
     async def get_by_name(self, raw: str) -> Reply:
         """One payment by its name, percent-decoded once from the path as it came."""
         try:
-            name = check_name(unquote_to_bytes(raw).decode("ascii"))
+            name = check_name(unquote_to_bytes(raw).decode("ascii"), "name")
         except UnicodeDecodeError:
-            return refused(NameMalformed("the name holds bytes that are not ASCII"))
+            return refused(NameMalformed("the name holds bytes that are not ASCII", "name"))
         except NameMalformed as refusal:
             return refused(refusal)
         return await self._read(self._engine.store.find(self._digester.digest(name)))
@@ -145,13 +145,13 @@ def _name(named: str | None, members: Any) -> str:
     inside = members.get("uuid")
     if inside is None:
         if named is None:
-            raise NameMissing("give a name: the header Idempotency-Key, or the member uuid")
+            raise NameMissing("give a name: the header Idempotency-Key, or the member uuid", NAME_HEADER)
         return named
     if type(inside) is not str:
         raise MemberInvalid("uuid", "uuid must be a string")
-    name = check_name(inside)
+    name = check_name(inside, "uuid")
     if named is not None and named != name:
-        raise NameMalformed("Idempotency-Key and the member uuid are two different names")
+        raise NameMalformed("Idempotency-Key and the member uuid are two different names", NAME_HEADER)
     return name
 
 
@@ -174,7 +174,9 @@ def _store_unavailable(effect: Any) -> Reply:
 
 
 def _simulated(point: int, answer: Answer) -> Reply:
-    effect: Any = {State.APPLIED: "done", State.FAILED: "not_done"}.get(answer.record.state, "unknown")
+    effect: Effect = "unknown"
+    if answer.standing is Standing.FINAL:
+        effect = "done" if answer.record.state is State.APPLIED else "not_done"
     return problem(
         "simulated-failure",
         f"Simulated failure {point}",

@@ -13,6 +13,8 @@ from nonbis.core.refusals import NameMalformed
 from nonbis.errors import Effect
 
 IDEMPOTENCY_KEY = b"idempotency-key"
+NAME_HEADER = "Idempotency-Key"
+"""The same as it is written in refusals."""
 REPLAYED = (b"idempotent-replayed", b"true")
 JSON = (b"content-type", b"application/json")
 PROBLEM_JSON = (b"content-type", b"application/problem+json")
@@ -103,7 +105,7 @@ def name_in_headers(headers: Iterable[Header]) -> str | None:
     for header, value in headers:
         if header == IDEMPOTENCY_KEY:
             if found is not None:
-                raise NameMalformed("Idempotency-Key is given twice")
+                raise NameMalformed("Idempotency-Key is given twice", NAME_HEADER)
             found = value
     return None if found is None else parse_name(found)
 
@@ -113,13 +115,13 @@ def parse_name(value: bytes) -> str:
     value = value.strip(b" \t")
     try:
         if not value.startswith(b'"'):
-            return check_name(value.decode("ascii"))
+            return check_name(value.decode("ascii"), NAME_HEADER)
         item = http_sf.parse(value, tltype="item")
     except UnicodeDecodeError:
-        raise NameMalformed("the name holds bytes that are not ASCII") from None
+        raise NameMalformed("the name holds bytes that are not ASCII", NAME_HEADER) from None
     except NameMalformed:
         raise
     except Exception:  # noqa: BLE001  (the parser's errors are of many kinds; all mean malformed)
-        raise NameMalformed("the quoted name is not a String of RFC 9651") from None
+        raise NameMalformed("the quoted name is not a String of RFC 9651", NAME_HEADER) from None
     text = item[0] if isinstance(item, tuple) else item
-    return check_name(str(text))
+    return check_name(str(text), NAME_HEADER)
