@@ -214,6 +214,13 @@ def test_the_limit_of_a_chunked_body(tmp_path: Path) -> None:
         b"application/jsonp",
         b"text/json",
         b"application/json-seq",
+        b"application/json; charset=latin-1",
+        b"application/json;charset=utf-16",
+        b'application/json; charset="iso-8859-1"',
+        b"application/json; v=1; CHARSET=UTF-16LE",
+        b"application/json; charset=utf-8; charset=latin-1",
+        b"application/json; charset=",
+        b"application/vnd.shop+json; charset=us-ascii",
     ],
 )
 def test_wrong_content_types(tmp_path: Path, kind: bytes) -> None:
@@ -228,6 +235,9 @@ def test_content_types_that_are_taken(tmp_path: Path) -> None:
     kinds = [
         b"application/json",
         b"application/json; charset=utf-8",
+        b'application/json;charset="UTF-8"',
+        b"application/json; v=1 ; Charset=Utf-8",
+        b"application/json; v=1",
         b"Application/JSON",
         b"application/vnd.shop+json",
         None,

@@ -258,6 +258,15 @@ def test_no_such_path(tmp_path: Path, path: str) -> None:
         assert (answer.status, answer.code) == (404, "not-found")
 
 
+@pytest.mark.parametrize("path", ["/payments/", "/payment/", "/livez/", "/readyz/", "/docs/", "/x/"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_no_redirect_from_a_path_with_a_slash_at_its_end(tmp_path: Path, method: str, path: str) -> None:
+    with Face(tmp_path) as face:
+        answer = face.call(method, path)
+        assert (answer.status, answer.code) == (404, "not-found")
+        assert face.rows() == 0
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -7,6 +7,7 @@ everything else goes to Starlette.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -38,6 +39,7 @@ _log = logging.getLogger("nonbis.service")
 _BY_NAME = "/payments/by-name/"
 _ONE = "/payments/"
 _JSON_TYPES = (b"application/json", b"")
+_CHARSET = re.compile(rb';[ \t]*charset[ \t]*=[ \t]*"?([^";, \t]*)', re.IGNORECASE)
 
 
 class PaymentService:
@@ -179,6 +181,10 @@ def _refuse_head(headers: list[Header]) -> Reply | None:
             kind = value.split(b";", 1)[0].strip().lower()
             if kind not in _JSON_TYPES and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
                 return problem("unsupported-type", "The body must be application/json.")
+            if any(charset.lower() != b"utf-8" for charset in _CHARSET.findall(value)):
+                return problem(
+                    "unsupported-type", "The body must be JSON in UTF-8; no other charset is read."
+                )
         elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             return problem("unsupported-type", "The body must not be compressed.")
         elif name == b"content-length" and value.isdigit() and int(value[:20]) > BODY_BYTES_MAX:
@@ -245,7 +251,10 @@ def _the_rest(service: PaymentService) -> Starlette:
         Route("/payments", not_found, methods=["GET", "POST"]),
         Route("/payment", not_found, methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={404: not_found, 405: not_allowed})
+    rest = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_allowed})
+    # a redirect has no body that says what became of the payment, and a POST may not survive it
+    rest.router.redirect_slashes = False
+    return rest
 
 
 def _response(reply: Reply) -> Response:
