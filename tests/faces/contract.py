@@ -120,6 +120,9 @@ def _check_documented(operation: Mapping[str, Any], answer: Answer, what: str) -
     assert response is not None, f"undocumented status: {what}"
     media = response["content"].get(answer.headers["content-type"])
     assert media is not None, f"undocumented type {answer.headers['content-type']}: {what}"
+    for header in ("location", "idempotent-replayed", "retry-after"):
+        documented = {name.lower() for name in response.get("headers", {})}
+        assert header in documented or header not in answer.headers, f"undocumented {header}: {what}"
     errors = [error.message for error in _validator(media["schema"]["$ref"]).iter_errors(answer.json)]
     assert errors == [], f"{what}: {errors}"
 

@@ -31,6 +31,34 @@ def test_the_document_is_what_is_served(tmp_path: Path) -> None:
         answer = face.get("/openapi.json")
         assert answer.headers["content-type"] == "application/json"
         assert answer.json == document()
+    with Face(tmp_path, currency="CHF") as face:
+        assert face.get("/openapi.json").json == document("CHF")
+        assert face.pay("order-1").json["currency"] == transfer_of(document("CHF"))["currency"]["default"]
+
+
+def transfer_of(whole: dict[str, Any]) -> dict[str, Any]:
+    members: dict[str, Any] = whole["components"]["schemas"]["Transfer"]["properties"]
+    return members
+
+
+def responses_of(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = document()["paths"][path]["post"]["responses"]
+    return found
+
+
+def test_where_a_running_payment_is_told_differs_between_the_two_posts() -> None:
+    for path, said, other in (("/payments", "409", "503"), ("/payment", "503", "409")):
+        assert "`in-progress`" in responses_of(path)[said]["description"]
+        assert "`in-progress`" not in responses_of(path)[other]["description"]
+        assert "`effect` unknown" in responses_of(path)["503"]["description"]
+    assert "`rail-unreachable`" in responses_of("/payments")["503"]["description"]
+    assert "`rail-unreachable`" not in responses_of("/payment")["503"]["description"]
+
+
+def test_limits_are_told_in_words() -> None:
+    whole = str(document())
+    for words in ("1 to 10000, 100 if it is left out", "1048576 bytes", "application/*+json", "At most 128"):
+        assert words in whole, words
 
 
 def test_it_is_a_valid_document_of_openapi_3_1() -> None:

@@ -346,7 +346,7 @@ def test_the_store_is_away(tmp_path: Path, error: type[StoreError]) -> None:
 
 
 def test_the_store_does_not_answer(tmp_path: Path) -> None:
-    """The claim's answer stays lost: nothing is sent, and a row that appears later was never sent."""
+    """The claim's answer stays lost: nothing is sent here, but the row may appear and another may send."""
 
     async def lost(*_: object) -> Any:
         raise AnswerLost("the connection was cut")
@@ -358,7 +358,7 @@ def test_the_store_does_not_answer(tmp_path: Path) -> None:
         engine = face.service.engine
         patch.setattr(engine.writer._claims, "_write", lost)
         answer = face.pay("order-1")
-        assert (answer.status, answer.code, answer.json["effect"]) == (503, "store-unavailable", "not_done")
+        assert (answer.status, answer.code, answer.json["effect"]) == (503, "store-unavailable", "unknown")
         patch.undo()
         face.rail.plan(FaultKind.DECLINE)
         assert face.pay("order-2").json["state"] == "failed"

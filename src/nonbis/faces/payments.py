@@ -26,20 +26,23 @@ from nonbis.engine.engine import Engine
 from nonbis.engine.flights import Answer, Call, Standing
 from nonbis.errors import AnswerLost, Effect, EngineStopping, StoreError
 from nonbis.faces.answers import RETRY_UNAVAILABLE_SECONDS, AnswerWriter
+from nonbis.faces.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from nonbis.faces.simulation import SimulatedFailures
 from nonbis.faces.wire import NAME_HEADER, Header, Reply, json_reply, name_in_headers, problem
 from nonbis.ports import Entropy, Rail, Selection, Stored
 
 TENANT = ""
 """The tenant of a service without API keys."""
-LIST_LIMIT_DEFAULT = 100
-LIST_LIMIT_MAX = 10_000
 _BESIDE = frozenset({"uuid"})
 _QUERY = frozenset({"machine", "state", "limit", "after", "before"})
 
 
 class PaymentRoutes:
-    """``POST /payments`` and ``/payment``, and the reads beside them."""
+    """``POST /payments`` and ``/payment``, and the reads beside them.
+
+    Attributes:
+        currency: of payments that name none.
+    """
 
     def __init__(
         self, engine: Engine, rail: Rail, entropy: Entropy, *, currency: str, simulate_failures: float
@@ -48,7 +51,7 @@ class PaymentRoutes:
         self._rail = rail
         self._facts = rail.facts
         self._entropy = entropy
-        self._currency = currency
+        self.currency = currency
         self._simulate_failures = simulate_failures
         self._digester = Digester(engine.store.key, TENANT, SCOPE)
         self._answers = AnswerWriter(engine)
@@ -67,7 +70,7 @@ class PaymentRoutes:
         try:
             named = name_in_headers(headers)
             members = parse_json(body)
-            transfer = parse_transfer(members, self._currency, _BESIDE)
+            transfer = parse_transfer(members, self.currency, _BESIDE)
             name = _name(named, members)
         except Refusal as refusal:
             return refused(refusal)

@@ -230,7 +230,7 @@ def _the_rest(service: PaymentService) -> Starlette:
         return _response(await service.readiness())
 
     async def openapi(_: Request) -> Response:
-        return JSONResponse(document())
+        return JSONResponse(document(service.routes.currency))
 
     async def docs(_: Request) -> Response:
         return HTMLResponse(page())

@@ -12,6 +12,8 @@ from nonbis.core.currencies import EXPONENTS
 from nonbis.core.policy import Policy, SettingsUnsafe
 
 BODY_BYTES_MAX = 1 << 20
+LIST_LIMIT_DEFAULT = 100
+LIST_LIMIT_MAX = 10_000
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
