@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
-from typing import Final, NamedTuple
+import traceback
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
 import nonbis
+
+EXIT_REFUSED: Final = 1
+_PRINTERS: Final = ("click", "rich")
 
 
 class Lazy(NamedTuple):
@@ -54,10 +60,42 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         return super().get_command(ctx, cmd_name) if lazy is None else load(cmd_name, lazy)
 
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run a command; exit code 1 and one sentence if what it printed could not be written."""
+        try:
+            return super().main(*arguments, **settings)
+        except OSError as error:
+            if not _is_of_output(error):
+                raise
+            _end_without_output(error)
+        finally:
+            _flush_output()
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was raised by what prints, and by nothing that a command works on."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in _PRINTERS
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _end_without_output(error)
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    """Say so and end; what stdout did not take must not be tried again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:  # else the reader has seen enough
+        click.echo(f"Error: the output can't be written: {error.strerror}", err=True)
+    sys.exit(EXIT_REFUSED)
 
 
 def load(name: str, lazy: Lazy) -> click.Command:
