@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -18,8 +19,8 @@ from tests.operations.test_queries import MEMBERS
 
 DETAIL = [
     *MEMBERS,
-    *("owner", "owner_state", "open_sends", "refusals", "tenant", "scope", "description", "metadata"),
-    *("receipt", "journal"),
+    *("owner", "owner_state", "open_sends", "by_itself", "refusals", "tenant", "scope", "description"),
+    *("metadata", "receipt", "journal"),
 ]
 JOURNAL = [
     *("at", "kind", "state", "reason", "attempt", "machine", "node", "rule", "who", "because", "stamp"),
@@ -151,18 +152,28 @@ def test_a_wider_terminal_shows_more(nonbis: Nonbis) -> None:
     assert "REFERENCE" in wide.stdout
 
 
+def test_the_reference_to_look_for_stands_at_80_columns(nonbis: Nonbis) -> None:
+    shown = nonbis("ops", "in-doubt", width=80).stdout.splitlines()
+    rows = nonbis.data("ops", "in-doubt")
+    assert "REFERENCE" in shown[0]
+    assert [row["reference"] in text for row, text in zip(rows, shown[1:], strict=True)] == [True] * 3
+    assert "SETTLE AFTER" in nonbis("ops", "in-doubt", width=100).stdout
+
+
 def test_colours_are_for_terminals_that_want_them(nonbis: Nonbis) -> None:
     coloured = re.compile(r"\x1b\[[\d;]*3\d")
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
     assert coloured.search(nonbis("ops", "list", **terminal).stdout)
-    assert not coloured.search(nonbis("ops", "list", NO_COLOR="1", **terminal).stdout)
+    for command in (["ops", "list"], ["ops", "show", IDS["unknown"]], ["machines"], ["doctor"]):
+        assert "\x1b" in nonbis(*command, **terminal).stdout
+        assert "\x1b" not in nonbis(*command, NO_COLOR="1", **terminal).stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("ops list --machine 7", "no operations\n"),
-        ("ops around 7:1", "no operations of machine 7\n"),
+        ("ops around 1:9999 --span 0", "no operations of machine 1\n"),
         ("machines --living", "no machines\n"),
     ],
 )
@@ -184,7 +195,11 @@ def test_nothing_in_doubt_says_so(nonbis: Nonbis) -> None:
 def test_show_tells_whose_turn_it_is(nonbis: Nonbis) -> None:
     doubtful = nonbis("ops", "show", IDS["unknown"])
     assert f"nonbis ops resolve {IDS['unknown']} --as applied|failed" in doubtful.stdout
-    assert "OutcomeUnknown: the connection was reset" in doubtful.stdout
+    assert "(--as failed before " in doubtful.stdout
+    assert "the send ended without a clear answer: the connection was reset\n" in doubtful.stdout
+    assert "OutcomeUnknown" not in doubtful.stdout
+    journal = nonbis.data("ops", "show", IDS["unknown"])["journal"]
+    assert journal[0]["because"] == "OutcomeUnknown: the connection was reset"
     assert "nonbis ops resolve" in nonbis("ops", "show", IDS["orphan"]).stdout
     assert "nonbis ops resolve" not in nonbis("ops", "show", IDS["paid"]).stdout
 
@@ -238,6 +253,13 @@ def test_what_is_not_there(nonbis: Nonbis, arguments: str, as_json: bool) -> Non
     result = nonbis(*arguments.split(), *(["--json"] if as_json else []))
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.fullmatch(r"Error: there is no operation .* in sqlite:///.*\n", result.stderr)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_machine_that_is_not_there(nonbis: Nonbis, as_json: bool) -> None:
+    result = nonbis("ops", "around", "9:9", *(["--json"] if as_json else []))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(r"Error: there is no machine 9 in sqlite:///.*\n", result.stderr)
 
 
 READING = ["ops list", "ops around 1:1", "ops show 1:1", "ops in-doubt", "machines", "doctor"]
@@ -451,6 +473,34 @@ def test_json_goes_to_stdout_alone(nonbis: Nonbis, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     left = process("ops", "in-doubt", "--json", **environment)  # type: ignore[arg-type]  # likewise
     assert ids(json.loads(left.stdout)) == [IDS["other"], IDS["orphan"]]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["--help", "ops list", "ops list --json", "ops show 1:1", "doctor"])
+def test_output_that_can_not_be_written_is_told_in_one_sentence(
+    nonbis: Nonbis, arguments: str, unbuffered: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "nonbis", *arguments.split()],
+            env={**os.environ, "NONBIS_STORE": nonbis.url, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr == "Error: the output can't be written: No space left on device\n"
+
+
+def test_another_error_of_the_system_keeps_its_trace(monkeypatch: pytest.MonkeyPatch, nonbis: Nonbis) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nonbis.operations.machines.show_machines", broken)
+    result = nonbis("machines")
+    assert isinstance(result.exception, OSError)
+    assert result.stderr == ""
 
 
 def test_the_command_is_installed(tmp_path: Path) -> None:

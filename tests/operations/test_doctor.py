@@ -128,6 +128,7 @@ def test_a_machine_whose_process_is_gone_is_noticed() -> None:
     rows = [machine(number, changed_at_ms=0) for number in range(1, 8)]
     found = doctor.machines_living(rows, rows, NOW)
     assert found.status is Status.WARN
+    assert found.detail.startswith("0 living, 7 lost, 0 ended; ")
     assert "the process of machine 1, 2, 3, 4, 5 and 2 more is gone" in found.detail
     assert "no beat" not in found.detail
 
@@ -140,7 +141,7 @@ def test_the_agreement_is_told() -> None:
     assert doctor.agreed(Agreement(send_deadline_seconds=30, rails=(facts,))) == Check(
         "agreement",
         Status.OK,
-        "send deadline 30 s; rail bank/main: settle window 900 s, dedupes for 86400 s, binds refusals,"
+        "send deadline 30 s; rail bank/main: settle window 15 min, dedupes for 24 h, binds refusals,"
         " honours the deadline, can be asked",
     )
 
@@ -198,6 +199,19 @@ def test_disk_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, 
     assert doctor.disk_space(tmp_path).status is status
 
 
+def test_a_store_that_others_can_read_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    for suffix in ("", "-wal", ".nonbis-lock"):
+        path.with_name(f"x.db{suffix}").touch(0o600)
+    (tmp_path / "x.db.machines").mkdir(0o700)
+    assert doctor.permissions(path) == Check("permissions", Status.OK, "the files are their owner's alone")
+    path.with_name("x.db-wal").chmod(0o604)
+    (tmp_path / "x.db.machines").chmod(0o750)
+    found = doctor.permissions(path)
+    assert found.status is Status.WARN
+    assert found.detail == "others can read or change x.db-wal (0604), x.db.machines (0750): chmod go= on it"
+
+
 def test_the_worst_check_decides() -> None:
     ok, warn, fail = (Check(status.value, status, "") for status in Status)
     assert examination("x", [ok]).status is Status.OK
@@ -230,6 +244,8 @@ def test_doctor_in_json(nonbis: Nonbis) -> None:
         checks
     )
     assert {"machine_numbers", "agreement", "machines", "in_doubt", "disk", "check", "age"} <= set(checks)
+    assert checks["permissions"]["status"] == "ok"
+    assert checks["machines"]["detail"].startswith("0 living, 2 lost, 0 ended; ")
     assert {check["status"] for check in found["checks"]} <= {"ok", "warn"}
     assert checks["in_doubt"]["detail"] == "3: see nonbis ops in-doubt"
     assert checks["machine_numbers"]["detail"].startswith("2 of 8388607 ")

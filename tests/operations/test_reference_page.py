@@ -90,4 +90,4 @@ def test_journal_lines_refusals_and_checks_are_told() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE))
     assert set(JournalLine.__struct_fields__) <= told
     assert {refused.value for refused in Refused} <= told
-    assert set(SOUND) - {"apsw", "file", "page_size", "page_count"} <= told
+    assert {*SOUND, "permissions"} - {"apsw", "file", "page_size", "page_count"} <= told

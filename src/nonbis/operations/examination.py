@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 from nonbis.core.ids import MACHINE_MAX
 from nonbis.core.payments import timestamp
 from nonbis.core.policy import Agreement, Policy, RailFacts
+from nonbis.operations.words import duration
 from nonbis.ports import Clock, MachineRow, MachineState, Selection, Store
 from nonbis.upkeep import queries
 
@@ -78,7 +80,7 @@ async def examine(store: Store, clock: Clock) -> list[Check]:
         clock_set(clock.wall_ms(), last_ms),
         clock_steady(clock.wall_ms() - wall_ms, clock.boottime() - boottime),
         age_plausible(await store.age_ms(), machines, clock.wall_ms()),
-        *([disk_space(Path(facts["file"]).parent)] if "file" in facts else []),
+        *(_of_the_file(Path(facts["file"])) if "file" in facts else []),
     ]
 
 
@@ -127,7 +129,34 @@ _FILE_SYSTEMS = {
     0x01021994: "tmpfs",
     0x858458F6: "ramfs",
 }
+_BESIDE = ("-wal", "-shm", ".nonbis-lock", ".machines")
+_OTHERS = 0o077
 _SHOWN = ("schema", "generation", "epoch", "store_id", "memory")
+
+
+def _of_the_file(path: Path) -> list[Check]:
+    return [permissions(path), disk_space(path.parent)]
+
+
+def permissions(path: Path) -> Check:
+    """Whether others than the owner may read or change the store: it holds every request and its key."""
+    open_to = [
+        f"{name} ({mode:04o})"
+        for name in (path.name, *(f"{path.name}{suffix}" for suffix in _BESIDE))
+        if (mode := _mode(path.with_name(name))) & _OTHERS
+    ]
+    if open_to:
+        detail = f"others can read or change {', '.join(open_to)}: chmod go= on it"
+        return Check("permissions", Status.WARN, detail)
+    return Check("permissions", Status.OK, "the files are their owner's alone")
+
+
+def _mode(path: Path) -> int:
+    """The permissions of a file, 0 if it is not there. Looks, but does not open."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return 0
 
 
 # -- who uses it ---------------------------------------------------------------------------------------
@@ -145,8 +174,8 @@ def machine_numbers(used: int) -> Check:
 
 def machines_living(machines: list[MachineRow], vanished: list[MachineRow], wall_ms: int) -> Check:
     """How many machines live, and whether one that should beat does not."""
-    counts = Counter(row.state for row in machines)
     gone = {row.id for row in vanished}
+    counts = Counter(MachineState.LOST if row.id in gone else row.state for row in machines)
     detail = ", ".join(f"{counts[state]} {state.value}" for state in MachineState)
     lost_after_ms = int(Policy().lost_after_seconds * 1000)
     silent = [
@@ -158,10 +187,12 @@ def machines_living(machines: list[MachineRow], vanished: list[MachineRow], wall
     ]
     said = []
     if gone:
-        said.append(f"the process of machine {_list(sorted(gone))} is gone, the service will declare it lost")
+        said.append(
+            f"the process of machine {_list(sorted(gone))} is gone; a service writes that down when it runs"
+        )
     if silent:
         said.append(
-            f"no beat for {lost_after_ms // 1000} s from machine {_list(silent)}: paused or overloaded"
+            f"no beat for {duration(lost_after_ms / 1000)} from machine {_list(silent)}: paused or overloaded"
         )
     return Check("machines", Status.WARN if said else Status.OK, "; ".join([detail, *said]))
 
@@ -176,13 +207,15 @@ def agreed(agreement: Agreement | None) -> Check:
     if agreement is None:
         return Check("agreement", Status.WARN, "none: no service has used this store yet")
     rails = "; ".join(_rail(facts) for facts in agreement.rails) or "no rail yet"
-    return Check("agreement", Status.OK, f"send deadline {agreement.send_deadline_seconds:g} s; {rails}")
+    return Check(
+        "agreement", Status.OK, f"send deadline {duration(agreement.send_deadline_seconds)}; {rails}"
+    )
 
 
 def _rail(facts: RailFacts) -> str:
-    known = [f"settle window {facts.settle_window_seconds:g} s"]
+    known = [f"settle window {duration(facts.settle_window_seconds)}"]
     if facts.dedupes_for_seconds is not None:
-        known.append(f"dedupes for {facts.dedupes_for_seconds:g} s")
+        known.append(f"dedupes for {duration(facts.dedupes_for_seconds)}")
     known += [
         words
         for words, has in (
@@ -217,7 +250,7 @@ def clock_set(wall_ms: int, last_ms: int) -> Check:
         return Check(
             "clock",
             Status.WARN,
-            f"{timestamp(wall_ms)}, but the store has seen {timestamp(last_ms)}, {ahead:.0f} s later:"
+            f"{timestamp(wall_ms)}, but the store has seen {timestamp(last_ms)}, {duration(ahead)} later:"
             " the clock of this or of another host is wrong",
         )
     return Check("clock", Status.OK, timestamp(wall_ms))
@@ -239,9 +272,9 @@ def age_plausible(age_ms: int, machines: list[MachineRow], wall_ms: int) -> Chec
     """Whether the store was served for no longer than it has existed by the wall clock."""
     age = age_ms / 1000
     if not machines:
-        return Check("age", Status.OK, f"served for {age:.0f} s")
+        return Check("age", Status.OK, f"served for {duration(age)}")
     existed = (wall_ms - min(row.registered_at_ms for row in machines)) / 1000
-    detail = f"served for {age:.0f} s of {max(existed, 0):.0f} s"
+    detail = f"served for {duration(age)} of {duration(max(existed, 0))}"
     if age > existed + AGE_AHEAD_MAX_SECONDS:
         return Check("age", Status.WARN, f"{detail}: the wall clock was set back")
     return Check("age", Status.OK, detail)

@@ -19,7 +19,7 @@ from nonbis.engine.effects import PaymentEffects
 from nonbis.engine.engine import Engine
 from nonbis.errors import StoreError
 from nonbis.operations.session import Session, on_store
-from nonbis.operations.tables import show_detail, show_operations
+from nonbis.operations.tables import show_detail, show_in_doubt, show_operations
 from nonbis.ports import Store
 from nonbis.upkeep import queries
 from nonbis.upkeep.queries import AROUND_SPAN, LIST_LIMIT, LIST_LIMIT_MAX, Detail, Element
@@ -71,11 +71,16 @@ def ops() -> None:
     """
 
 
-def _print_list(session: Session, rows: Sequence[Element], nothing: str) -> None:
+def _print_list(
+    session: Session,
+    rows: Sequence[Element],
+    nothing: str,
+    show: Callable[[Sequence[Element]], None] = show_operations,
+) -> None:
     if session.as_json:
         session.print_json(rows)
     elif rows:
-        show_operations(rows)
+        show(rows)
     else:
         session.say(nothing)
 
@@ -120,7 +125,14 @@ def around(session: Session, where: str, *, machine: int | None, span: int) -> N
     from one sequence.
     """
     number = _place(where, machine)
-    rows = session.run(lambda store: queries.around_operation(store, number, span=span))
+
+    async def work(store: Store) -> list[Element] | None:
+        known = any(row.id == machine_of(number) for row in await store.machines())
+        return await queries.around_operation(store, number, span=span) if known else None
+
+    rows = session.run(work)
+    if rows is None:
+        session.not_found(f"machine {machine_of(number)}")
     _print_list(session, rows, f"no operations of machine {machine_of(number)}")
 
 
@@ -176,7 +188,7 @@ def in_doubt(session: Session) -> None:
 
     In doubt, contradicted, and under way in a process that is gone. An empty list is the normal state.
     """
-    _print_list(session, session.run(queries.in_doubt), "nothing is in doubt")
+    _print_list(session, session.run(queries.in_doubt), "nothing is in doubt", show_in_doubt)
 
 
 @ops.command("resolve")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nonbis.clocks import SystemClock
+from nonbis.core.payments import timestamp
 from nonbis.operations.examination import Check
+from nonbis.operations.words import moment, whose_turn, why
 from nonbis.upkeep.queries import Detail, Element, JournalLine, MachineElement
 
 _GAP: Final = 2
@@ -49,11 +53,6 @@ class Column(NamedTuple):
     styled: bool = False
 
 
-def _moment(text: str | None) -> str:
-    """An RFC 3339 text for people: to the second, in UTC."""
-    return "-" if text is None else f"{text[:10]} {text[11:19]}Z"
-
-
 def _state(row: Element) -> str:
     words = [
         row.state,
@@ -68,7 +67,7 @@ def _money(row: Element) -> str:
 
 
 def _settle_after(row: Element) -> str:
-    return _moment(row.settle_after) if row.state in _UNSETTLED or row.contradicted else "-"
+    return moment(row.settle_after) if row.state in _UNSETTLED or row.contradicted else "-"
 
 
 OPERATIONS: Final = (
@@ -78,13 +77,27 @@ OPERATIONS: Final = (
     Column("DESTINATION", lambda row: row.destination or "-", shortened=True),
     Column("ATTEMPT", lambda row: str(row.attempt), rank=3, right=True),
     Column("SENDS", lambda row: str(row.sends), rank=5, right=True),
-    Column("CREATED", lambda row: _moment(row.created_at), rank=6),
-    Column("CHANGED", lambda row: _moment(row.changed_at), rank=1),
+    Column("CREATED", lambda row: moment(row.created_at), rank=6),
+    Column("CHANGED", lambda row: moment(row.changed_at), rank=1),
     Column("SETTLE AFTER", _settle_after, rank=2),
     Column("NODE", lambda row: row.node or "-", rank=4),
     Column("RAIL", lambda row: f"{row.rail}/{row.account}", rank=7),
     Column("REFERENCE", lambda row: row.reference, rank=8),
 )
+IN_DOUBT: Final = (
+    Column("ID", lambda row: row.id),
+    Column("STATE", _state, styled=True),
+    Column("REFERENCE", lambda row: row.reference),
+    Column("AMOUNT", _money, right=True),
+    Column("DESTINATION", lambda row: row.destination or "-", rank=1, shortened=True),
+    Column("SETTLE AFTER", _settle_after, rank=2),
+    Column("CHANGED", lambda row: moment(row.changed_at), rank=3),
+    Column("RAIL", lambda row: f"{row.rail}/{row.account}", rank=4),
+    Column("NODE", lambda row: row.node or "-", rank=5),
+    Column("ATTEMPT", lambda row: str(row.attempt), rank=6, right=True),
+    Column("SENDS", lambda row: str(row.sends), rank=7, right=True),
+)
+"""The reference is what a person looks for on the rail's side, so it always stands."""
 MACHINES: Final = (
     Column("MACHINE", lambda row: str(row.id), right=True),
     Column("STATE", lambda row: row.state, styled=True),
@@ -92,12 +105,12 @@ MACHINES: Final = (
     Column("NODE", lambda row: row.node, shortened=True),
     Column("PID", lambda row: str(row.pid), right=True),
     Column("BEATS", lambda row: str(row.beat), rank=3, right=True),
-    Column("CHANGED", lambda row: _moment(row.changed_at), rank=1),
-    Column("REGISTERED", lambda row: _moment(row.registered_at), rank=2),
+    Column("CHANGED", lambda row: moment(row.changed_at), rank=1),
+    Column("REGISTERED", lambda row: moment(row.registered_at), rank=2),
     Column("OLDEST OPEN", lambda row: row.oldest_open or "-", rank=4),
 )
 JOURNAL: Final = (
-    Column("AT", lambda row: _moment(row.at)),
+    Column("AT", lambda row: moment(row.at)),
     Column("WHAT", lambda row: row.kind),
     Column("STATE", lambda row: f"{row.state} {row.reason or ''}".strip(), styled=True),
     Column("ATTEMPT", lambda row: str(row.attempt), rank=1, right=True),
@@ -160,13 +173,19 @@ def _text(column: Column, row: Any, spare: int) -> Text:
 
 
 def new_console() -> Console:
-    """Made for stdout; NO_COLOR and the terminal's width are honoured."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """Made for stdout; NO_COLOR (no escapes at all) and the terminal's width are honoured."""
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(color_system=colours, highlight=False, markup=False, emoji=False)
 
 
 def show_operations(rows: Sequence[Element]) -> None:
     """Print operations, one in a line."""
     table(OPERATIONS, rows, new_console())
+
+
+def show_in_doubt(rows: Sequence[Element]) -> None:
+    """Print what waits for a person, one in a line, with the reference to look for."""
+    table(IN_DOUBT, rows, new_console())
 
 
 def show_machines(rows: Sequence[MachineElement]) -> None:
@@ -202,26 +221,8 @@ def show_detail(row: Detail) -> None:
 
 
 def _reason(line: JournalLine, console: Console) -> None:
-    if line.because:
-        said = f"  {_moment(line.at)} {line.kind}, {line.who or f'machine {line.machine}'}: {line.because}"
-        console.print(Text(printable(said)), soft_wrap=True)
-
-
-def whose_turn(row: Detail) -> str:
-    """What comes next, or nothing where nothing does."""
-    if (
-        row.state == "in_doubt"
-        or row.contradicted
-        or (row.state == "started" and row.owner_state != "living")
-    ):
-        return (
-            f"look for the reference on the rail's side, then: nonbis ops resolve {row.id}"
-            f" --as applied|failed --because TEXT --by WHO --stamp {row.stamp}"
-        )
-    if row.state in ("started", "accepted"):
-        living = row.owner_state == "living"
-        return f"machine {row.owner} goes on" if living else "the service, or a retry, ends it as not sent"
-    return ""
+    said = f"  {moment(line.at)} {line.kind}, {line.who or f'machine {line.machine}'}: {why(line)}"
+    console.print(Text(printable(said)), soft_wrap=True)
 
 
 def _sends(row: Detail) -> str:
@@ -237,9 +238,9 @@ def _facts(row: Detail) -> list[tuple[str, str]]:
         ("attempt", _sends(row)),
         ("claimed by", f"machine {row.machine} on {row.node or 'an unknown node'}"),
         ("owner", f"machine {row.owner}, {row.owner_state or 'unknown'}"),
-        ("created", _moment(row.created_at)),
-        ("last send", _moment(row.started_at)),
-        ("changed", _moment(row.changed_at)),
+        ("created", moment(row.created_at)),
+        ("last send", moment(row.started_at)),
+        ("changed", moment(row.changed_at)),
         ("settle after", _settle_after(row)),
         ("stamp", str(row.stamp)),
     ]
@@ -254,6 +255,6 @@ def _facts(row: Detail) -> list[tuple[str, str]]:
             if (value := getattr(receipt, name)) is not None
         )
         facts.append(("receipt", said))
-    if turn := whose_turn(row):
+    if turn := whose_turn(row, timestamp(SystemClock().wall_ms())):
         facts.append(("next", turn))
     return facts

@@ -15,7 +15,7 @@ from nonbis.core.ids import format_id, machine_of, pack_id
 from nonbis.core.messages import Reason, Record, State
 from nonbis.core.names import Digester, check_name, reference
 from nonbis.core.payments import SCOPE, Receipt, Transfer, decode_outcome, decode_transfer, timestamp
-from nonbis.core.policy import Agreement
+from nonbis.core.policy import Agreement, Policy
 from nonbis.ports import JournalEntry, MachineRow, MachineState, Selection, Store, Stored
 
 LIST_LIMIT = 100
@@ -87,12 +87,16 @@ class Detail(Element, frozen=True, kw_only=True):
         refusals: how often the rail has refused under this name.
         description, metadata: further members of the payment.
         receipt: what the rail said of the transfer that it made, or None.
+        by_itself: what the service does with its rail while the row stands so, without anybody: it
+            ``asks``, or it ``resends`` under the same reference (as long as the rail remembers it, and
+            asks then if it can); None: nothing.
         journal: what was out of the ordinary, oldest first.
     """
 
     owner: int
     owner_state: str | None
     open_sends: int
+    by_itself: str | None
     refusals: int
     tenant: str
     scope: str
@@ -167,6 +171,19 @@ class Surroundings:
         moment = None if seconds is None else windows.settle_after_ms(record, seconds)
         return None if moment is None else timestamp(moment)
 
+    def by_itself(self, record: Record) -> str | None:
+        """What the service does about the row with its rail; None: nothing, or its rail is not known."""
+        facts = self.agreement.rail(record.rail, record.account) if self.agreement else None
+        if self.agreement is None or facts is None or record.contradicted:
+            return None
+        if record.state in (State.STARTED, State.IN_DOUBT):
+            remembers = facts.dedupes(self.agreement.send_deadline_seconds)
+            if remembers and record.sends <= Policy().resends_max:
+                return "resends"
+        elif record.reason is not Reason.SETTLED or not record.open_sends:
+            return None
+        return "asks" if facts.finds else None
+
 
 def transfer_of(stored: Stored) -> Transfer | None:
     """The payment that a row is about; None for a cancelled name and for other operations."""
@@ -219,6 +236,7 @@ def detail(stored: Stored, journal: list[JournalEntry], around: Surroundings) ->
         "owner": record.owner,
         "owner_state": owner.state.value if owner else None,
         "open_sends": record.open_sends.bit_count(),
+        "by_itself": around.by_itself(record),
         "refusals": record.refusals,
         "tenant": stored.tenant,
         "scope": stored.scope,
