@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pty
@@ -12,7 +13,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from nonbis.client import Client, command
+from nonbis.client import Client, Verdict, VerdictState, command
+from nonbis.client.command import as_object
+from nonbis.client.verdict import Payment
 from tests.client.quick import QuickPause
 from tests.client.scripted import (
     APPLIED,
@@ -27,6 +30,7 @@ from tests.client.scripted import (
     Hang,
     Scripted,
     free_port,
+    payment,
     problem,
     say,
 )
@@ -95,6 +99,51 @@ def test_json_of_an_applied_payment(run):
     assert told["problem"] is None
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_not_known_is_null(run, case):
+    told = json.loads(served(run, CASES[case][0], "--json")[0].stdout)
+    for part in (told["payment"], told["problem"], *told["tries"]):
+        assert part is None or "" not in part.values()
+    assert told["tries"][-1]["error"] is None
+
+
+def test_a_text_that_a_client_chose_empty_stays_so():
+    paid = Payment(id="7:1", state="applied", amount=1, currency="EUR", destination="d", description="")
+    told = as_object(Verdict(state=VerdictState.APPLIED, name="order-7", payment=paid))["payment"]
+    assert (told["description"], told["created_at"]) == ("", None)
+
+
+def ago(**time):
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(**time)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+AGAIN = "To try again, give the same name: --name order-7\nThat is a new attempt within 24 hours"
+OVER = "The service takes no new attempt under this name any more"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"created_at": ago(hours=23)}, AGAIN),
+        ({"created_at": ago(hours=25)}, OVER),
+        ({"created_at": ago(hours=1), "attempt": 19}, AGAIN),
+        ({"created_at": ago(hours=1), "attempt": 20}, OVER),
+    ],
+)
+def test_a_failed_payment_says_until_when_its_name_can_be_tried_again(run, changes, told):
+    failed = say(201, payment("failed", reason="declined", **changes))
+    result, _ = served(run, [failed], "--name", "order-7")
+    assert told in result.stdout
+    assert (OVER if told is AGAIN else AGAIN) not in result.stdout
+
+
+def test_a_moment_that_can_not_be_read_ends_nothing():
+    failed = Payment(id="7:1", state="failed", amount=1, currency="EUR", destination="d", created_at="soon")
+    assert not command._is_over(failed, 2e9)
+    assert not command._is_over(None, 2e9)
+
+
 def test_not_reached(run):
     result = run("--url", f"http://127.0.0.1:{free_port()}")
     assert result.exit_code == 1
@@ -143,6 +192,7 @@ def test_wrong_usage_is_exit_code_2_and_sends_nothing(run, arguments):
         result = run("--url", server.url, *arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
+    assert result.stderr.startswith("Usage: ")
     assert server.received == []
 
 
@@ -219,7 +269,7 @@ def test_colour_on_a_terminal_unless_no_color():
     with Scripted([APPLIED]) as server:
         assert b"\x1b[1;32m" in in_terminal(server.url)
         plain = in_terminal(server.url, NO_COLOR="1")
-    assert b"32m" not in plain
+    assert b"\x1b" not in plain
     assert b"applied: the money moved, once" in plain
 
 

@@ -7,6 +7,8 @@ import re
 import click
 import pytest
 
+from nonbis.client.command import as_object
+from nonbis.client.verdict import Meaning, Payment, Problem, Try, Verdict, VerdictState
 from nonbis.operations.cli import main
 from nonbis.upkeep.queries import Detail, Element, JournalLine, MachineElement
 from nonbis.upkeep.resolving import Refused
@@ -80,6 +82,10 @@ def test_an_option_that_is_not_told_is_found() -> None:
         ("further member of `ops show`", Detail.__struct_fields__[len(Element.__struct_fields__) :]),
         ("further member of `ops resolve`", ("resolved", "refused", "detail")),
         ("member of a machine", MachineElement.__struct_fields__),
+        ("member of `nonbis pay`", tuple(as_object(Verdict(state=VerdictState.APPLIED, name="x")))),
+        ("member of a payment", Payment.__struct_fields__),
+        ("member of a problem", Problem.__struct_fields__),
+        ("member of a try", Try.__struct_fields__),
     ],
 )
 def test_every_member_is_told(head: str, members: tuple[str, ...]) -> None:
@@ -90,4 +96,5 @@ def test_journal_lines_refusals_and_checks_are_told() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE))
     assert set(JournalLine.__struct_fields__) <= told
     assert {refused.value for refused in Refused} <= told
+    assert {state.value for state in VerdictState} | {meaning.value for meaning in Meaning} <= told
     assert {*SOUND, "permissions"} - {"apsw", "file", "page_size", "page_count"} <= told

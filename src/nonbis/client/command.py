@@ -6,14 +6,17 @@ Data goes to stdout alone, everything else to stderr.
 
 from __future__ import annotations
 
+import datetime
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
 
 from nonbis.client.intent import new_name
-from nonbis.client.verdict import Meaning, Refused, Try, Verdict, VerdictState
+from nonbis.client.verdict import Meaning, Payment, Refused, Try, Verdict, VerdictState
 from nonbis.core.names import check_name
 from nonbis.core.payments import AMOUNT_MAX
 from nonbis.core.refusals import NameMalformed, Refusal
@@ -33,11 +36,18 @@ _HEADLINES: dict[str, tuple[str, str]] = {
     "refused": ("red", "refused: this call moved no money"),
 }
 _ADVICE: dict[str, str] = {
-    "failed": "To try again, give the same name: --name {name}",
+    "failed": "To try again, give the same name: --name {name}\nThat is a new attempt within 24 hours of the"
+    " first call and up to 20 attempts in all, unless the service is set otherwise; from then on it repeats"
+    " its last answer.",
+    "over": "The service takes no new attempt under this name any more (24 hours after the first call or 20"
+    " attempts, unless it is set otherwise): it repeats this answer. A new payment needs a new name.",
     "in_doubt": "Don't pay in another way. Ask again later under the same name: --name {name}",
     "not_reached": "Is the service running, and is --url right? Go on under the same name: --name {name}",
     "gave_up": "Don't pay in another way. Go on under the same name: --name {name}",
 }
+_RETRY_SECONDS = 86_400
+_ATTEMPTS_MAX = 20
+"""What a service does that is not set otherwise; it alone decides."""
 _MEANINGS: dict[Meaning, str] = {
     Meaning.APPLIED: "applied",
     Meaning.FAILED: "the payment failed",
@@ -84,7 +94,6 @@ def pay(
     """
     known_name = _checked_name(name)
     with _make_client(url) as client:
-        click.echo(f"name {known_name}", err=True)
         try:
             end: Verdict | Refused = client.pay(
                 destination=destination,
@@ -129,6 +138,9 @@ def _make_client(url: str) -> Client:
 
 
 def _progress(progress: Progress) -> None:
+    """Told before each try; the name is shown before the first byte leaves, and not for a wrong usage."""
+    if progress.last is None:
+        click.echo(f"name {progress.name}", err=True)
     last = f"{_told(progress.last)}; " if progress.last else ""
     wait = f", waiting {progress.wait_seconds:.1f} s" if progress.wait_seconds else ""
     click.echo(f"{last}try {progress.number} of {progress.tries_max}{wait}", err=True)
@@ -141,23 +153,34 @@ def _told(one: Try) -> str:
 
 
 def as_object(end: Verdict | Refused) -> dict[str, Any]:
-    """What ``--json`` prints: the members of Verdict; ``state`` is "refused" where Refused was raised."""
+    """What ``--json`` prints: the members of Verdict; ``state`` is "refused" where Refused was raised.
+
+    A member of a problem, a payment or a try that is not known is None, never "".
+    """
     verdict = end if isinstance(end, Verdict) else None
     return {
         "state": verdict.state.value if verdict else "refused",
         "name": end.name,
         "operation_id": verdict.operation_id if verdict else None,
-        "payment": verdict.payment if verdict else None,
-        "problem": end.problem,
-        "tries": end.tries,
+        "payment": _members(verdict.payment) if verdict else None,
+        "problem": _members(end.problem),
+        "tries": [_members(one) for one in end.tries],
     }
+
+
+def _members(told: msgspec.Struct | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    members = msgspec.structs.asdict(told)
+    return {name: None if value == "" and name != "description" else value for name, value in members.items()}
 
 
 def _show(end: Verdict | Refused) -> None:
     from rich.console import Console  # noqa: PLC0415 - not needed for --json
     from rich.text import Text  # noqa: PLC0415 - not needed for --json
 
-    console = Console(soft_wrap=True, highlight=False)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(color_system=colours, soft_wrap=True, highlight=False)
     state = end.state.value if isinstance(end, Verdict) else "refused"
     colour, headline = _HEADLINES[state]
     console.print(Text(headline, style=f"bold {colour}"))
@@ -191,12 +214,24 @@ def _advice(end: Verdict | Refused, state: str) -> str:
         return "The name was cancelled: nothing will ever be paid under it."
     if end.problem and end.problem.code == "name-reused":
         return "The name belongs to another payment. A new payment needs a new name."
-    advice = _ADVICE.get(state, "").format(name=end.name)
+    over = state == "failed" and isinstance(end, Verdict) and _is_over(end.payment, time.time())
+    advice = _ADVICE.get("over" if over else state, "").format(name=end.name)
     if state == "failed" and isinstance(end, Verdict) and end.unanswered:
         advice += (
             "\nA try without an answer may still arrive: look the name up before you pay in another way."
         )
     return advice
+
+
+def _is_over(payment: Payment | None, wall_seconds: float) -> bool:
+    """Whether a service that is not set otherwise makes no new attempt of this failed payment."""
+    if payment is None:
+        return False
+    try:
+        created = datetime.datetime.fromisoformat(payment.created_at).timestamp()
+    except (ValueError, OverflowError):
+        created = wall_seconds
+    return payment.attempt >= _ATTEMPTS_MAX or wall_seconds - created >= _RETRY_SECONDS
 
 
 def printable(text: str) -> str:
