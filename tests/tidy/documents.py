@@ -27,6 +27,8 @@ from typing import Self
 BLOCK = re.compile(r"^```(console|sh)\n(.*?)^```$|^<!-- stop (\d+) -->$", re.MULTILINE | re.DOTALL)
 SERVER_SECONDS_MAX = 20.0
 COMMAND_SECONDS_MAX = 60.0
+TERMINAL_COLUMNS = 80
+"""What a terminal has when it is opened; documents show what stands there."""
 SAME_BUT_SPACE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 WRAPPER = """#!/bin/sh
@@ -211,6 +213,6 @@ class Stage:
         return kept | {
             "PATH": f"{self.folder / '.venv' / 'bin'}:{os.environ['PATH']}",
             "CURL_HOME": str(self.folder),
-            "COLUMNS": "200",
+            "COLUMNS": str(TERMINAL_COLUMNS),
             "NO_COLOR": "1",
         }

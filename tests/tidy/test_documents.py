@@ -52,6 +52,10 @@ def test_a_document_that_lies_is_found(planted: str, told: str, tmp_path: Path) 
     assert told in str(caught.value)
 
 
+def test_documents_are_run_in_a_terminal_as_it_is_opened(tmp_path: Path) -> None:
+    play("```console\n$ echo $COLUMNS\n80\n```\n", tmp_path)
+
+
 def test_a_session_is_read_line_by_line(tmp_path: Path) -> None:
     session = "$ printf '%s\\n' \\\n    a b\na\n...\n$ echo 127.0.0.1:8000 # a remark\n127.0.0.1:8000\n"
     text = f"x\n```console\n{session}```\n"
@@ -97,6 +101,20 @@ def test_a_dead_link_is_found() -> None:
     readme = ROOT / "README.md"
     text = "[a](docs/promise.md) [b](docs/gone.md) [c](docs/promise.md#gone) [d](https://example.org/)"
     assert dead_links(readme, text) == ["docs/gone.md", "docs/promise.md#gone"]
+
+
+def unlinked(index: str, names: set[str]) -> set[str]:
+    """Pages that an index leads nobody to."""
+    return names - {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", index)}
+
+
+def test_the_index_leads_to_every_page() -> None:
+    pages = {path.name for path in files_under("docs", suffix=".md")} - {"index.md"}
+    assert unlinked((ROOT / "docs" / "index.md").read_text(), pages) == set()
+
+
+def test_a_page_to_which_nothing_leads_is_found() -> None:
+    assert unlinked("[a](a.md#there) b.md", {"a.md", "b.md"}) == {"b.md"}
 
 
 def test_every_make_target_that_is_named_exists() -> None:
