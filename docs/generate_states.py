@@ -88,6 +88,10 @@ CONDITIONS: dict[str, str] = {
     "another send open": "another send is open",
     "refusals bind": "a refusal by this rail holds for the reference",
     "only send of its reference": "nothing else was ever sent under this reference",
+    "a send open": "a send is not accounted for",
+    "same rail or an unused reference": (
+        "the row's own rail and account, or no earlier attempt bore this reference"
+    ),
     "same rail": "the row's own rail and account",
     "as seen": "the row has not moved since it was looked at",
     "settle window passed": "asked, or acted, after the settle window",

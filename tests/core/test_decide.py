@@ -194,7 +194,27 @@ def test_a_bounded_retry_has_no_send_yet() -> None:
 def test_a_settled_name_stays_on_its_rail() -> None:
     settled = row(SETTLED, open_sends=0)
     assert decide(settled, event(Kind.RETRY, may_retry=True, same_rail=False)).record is None
-    assert decide(row(NOT_SENT, open_sends=0), event(Kind.RETRY, may_retry=True, same_rail=False)).record
+    elsewhere = event(Kind.RETRY, may_retry=True, same_rail=False)
+    assert decide(row(NOT_SENT, open_sends=0, attempt=1), elsewhere).record
+    assert decide(row(NOT_SENT, open_sends=0, attempt=2, refusals=1), elsewhere).record
+    assert decide(row(NOT_SENT, open_sends=0, attempt=2), elsewhere).record is None
+
+
+def test_what_a_person_settled_as_failed_stays_open_until_it_is_accounted_for() -> None:
+    doubt = row(IN_DOUBT, sends=2, open_sends=3)
+    settled = decide(doubt, event(Kind.PERSON_FAILED, forced=True)).record
+    assert settled is not None
+    assert (situation(settled), settled.open_sends) == (SETTLED, 3)
+    assert needs_attention(settled)
+    one = decide(settled, event(Kind.REPORT_NOT_SENT, send=1)).record
+    assert one is not None
+    assert (situation(one), one.open_sends) == (SETTLED, 2)
+    for kind in (Kind.FOUND_NOTHING, Kind.FOUND_REFUSED):
+        assert decide(settled, event(kind, seen=settled.stamp)).record is None
+        verified = decide(settled, event(kind, seen=settled.stamp, may_settle=True)).record
+        assert verified is not None
+        assert (situation(verified), verified.open_sends) == (SETTLED, 0)
+        assert not needs_attention(verified)
 
 
 def test_a_refusal_closes_every_send_and_counts() -> None:
@@ -268,7 +288,8 @@ PLAIN = {"id": pack_id(ME, 5), "owner": ME, "attempt": 1, "sends": 1, "contradic
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_plain_row_needs_attention_only_in_doubt(name: str) -> None:
-    assert needs_attention(row(name, **PLAIN)) == (name == IN_DOUBT)
+    """... or settled by a person while a send is not accounted for."""
+    assert needs_attention(row(name, **PLAIN)) == (name in {IN_DOUBT, SETTLED})
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -279,7 +300,7 @@ def test_a_contradicted_row_always_needs_attention(name: str) -> None:
 @pytest.mark.parametrize("unusual", [{"attempt": 2}, {"sends": 2}, {"owner": OTHER}])
 @pytest.mark.parametrize("name", ROWS)
 def test_an_unusual_row_needs_attention_until_it_is_final(name: str, unusual: dict[str, Any]) -> None:
-    final = name == APPLIED or name in FAILURES
+    final = name == APPLIED or (name in FAILURES and name != SETTLED)
     assert needs_attention(row(name, **{**PLAIN, **unusual})) == (not final)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nonbis.core.policy import Agreement, Policy, RailFacts, SettingsUnsafe, joined, weaker
+from nonbis.core.policy import Agreement, Policy, RailFacts, SettingsUnsafe, joined, settle_seconds, weaker
 
 POSITIVE = (
     "beat_seconds",
@@ -193,7 +193,26 @@ def test_the_first_process_makes_the_agreement() -> None:
 def test_a_process_brings_its_own_facts_and_keeps_those_of_other_rails() -> None:
     mine = with_facts(settle_window_seconds=1_000)
     after = joined(agreed(OTHER, BANK), agreed(mine, deadline=20))
-    assert after == agreed(mine, OTHER, deadline=20)
+    assert after == agreed(mine, OTHER, deadline=30)
+
+
+def test_a_shorter_deadline_shortens_nothing_for_others_unless_it_replaces() -> None:
+    """Else the process with the longer one is settled against while its send may still begin."""
+    for first, second in ((30.0, 1.0), (1.0, 30.0)):
+        both = joined(agreed(BANK, deadline=first), agreed(BANK, deadline=second))
+        assert both.send_deadline_seconds == 30
+    replaced = joined(agreed(BANK, deadline=30), agreed(BANK, deadline=1), replaces=True)
+    assert replaced.send_deadline_seconds == 1
+
+
+def test_settling_counts_by_the_longest_that_anybody_may_take() -> None:
+    short, long = with_facts(settle_window_seconds=1), with_facts(settle_window_seconds=900)
+    name, account = BANK.name, BANK.account
+    assert settle_seconds(agreed(long, deadline=30), agreed(short, deadline=1), name, account) == 930
+    assert settle_seconds(agreed(short, deadline=1), agreed(long, deadline=30), name, account) == 930
+    assert settle_seconds(agreed(long), agreed(), name, account) == 930
+    assert settle_seconds(None, agreed(short), name, account) == 31
+    assert settle_seconds(agreed(OTHER), agreed(), name, account) is None
 
 
 def test_the_order_of_joining_does_not_matter() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nonbis.core.messages import State
 from nonbis.engine.flights import Standing
-from nonbis.errors import StoreUnavailable
+from nonbis.errors import AnswerLost
 from nonbis.stores.memory import Fault
 from tests.engine.world import World, in_world, transfer_of
 from tests.simulation.rail import Point, declined, waits
@@ -130,12 +130,12 @@ def test_a_first_caller_with_another_request_makes_no_honest_joiner_a_mismatch(w
 
 
 @in_world()
-async def test_joiners_of_a_claim_that_fails_are_told_that_nothing_was_sent(world: World) -> None:
+async def test_joiners_of_a_claim_without_an_answer_are_told_that_it_is_unknown(world: World) -> None:
     engine = await world.engine()
     world.always["claim"] = Fault.NOT_DONE_ANSWER_LOST
     calls = [asyncio.create_task(world.pay(engine)) for _ in range(3)]
     told = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(error) for error in told] == [StoreUnavailable] * 3
+    assert [type(error) for error in told] == [AnswerLost] * 3
     assert world.rail.calls == []
 
 

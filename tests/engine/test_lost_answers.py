@@ -51,7 +51,7 @@ async def test_a_claim_given_up_is_never_sent_and_its_late_row_becomes_not_sent(
     engine = await world.engine()
     sweeper = Sweeper(engine)
     world.always["claim"] = Fault.HELD_BACK
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(AnswerLost):
         await world.pay(engine)
     del world.always["claim"]
     await rounds(sweeper, 3)

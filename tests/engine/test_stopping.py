@@ -115,7 +115,7 @@ async def test_a_stop_after_the_effect_never_says_that_nothing_was_sent(world: W
 
 
 @in_world(stop_seconds=1.0)
-async def test_a_stop_during_the_claim_says_that_nothing_was_sent_and_its_late_row_is_found(
+async def test_a_stop_during_the_claim_says_that_it_is_unknown_and_its_late_row_is_found(
     world: World,
 ) -> None:
     engine = await world.engine(store_wait_seconds=100.0)
@@ -123,7 +123,7 @@ async def test_a_stop_during_the_claim_says_that_nothing_was_sent_and_its_late_r
     paying = asyncio.create_task(world.pay(engine))
     await asyncio.sleep(0.1)
     await engine.stop()
-    with pytest.raises(EngineStopping):
+    with pytest.raises(AnswerLost):
         await paying
     world.always.clear()
     world.store.release()

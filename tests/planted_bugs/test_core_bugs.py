@@ -249,7 +249,7 @@ BUGS = (
     Bug(
         "facts of other rails are lost",
         test_policy.test_a_process_brings_its_own_facts_and_keeps_those_of_other_rails,
-        joined=lambda agreed, mine: mine,
+        joined=lambda agreed, mine, **how: mine,
     ),
     Bug(
         "a row without attention",

@@ -9,7 +9,7 @@ import pytest
 from nonbis.core.messages import Kind, Reason, State
 from nonbis.engine.identity import Incarnation
 from nonbis.engine.writing import Observation
-from nonbis.errors import StoreError, StoreUnavailable
+from nonbis.errors import AnswerLost, StoreError
 from nonbis.ports import MachineState
 from nonbis.stores.memory import Fault
 from nonbis.upkeep.sweeper import Sweeper
@@ -46,7 +46,7 @@ async def test_a_machine_that_resigned_sweeps_what_it_left_behind(world: World) 
     await world.pay(engine, "first")
     await rounds(sweeper, 2)
     world.always["claim"] = Fault.HELD_BACK
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(AnswerLost):
         await world.pay(engine)
     del world.always["claim"]
     before = engine.presence.incarnation

@@ -97,7 +97,7 @@ async def test_not_found_counts_by_when_it_was_asked_not_by_when_it_was_answered
     effect = engine.effects.of(stored)
     assert effect is not None
     world.rail.answers.append(slowly)
-    await sweeper._settler.ask(stored, effect)
+    await sweeper._settler._ask(stored, effect)
     assert (await world.row()).state is State.IN_DOUBT
     await sweeper.stop()
 

@@ -95,9 +95,17 @@ def _is_only_send_of_its_reference(record: Record, _: Event) -> bool:
     """Whether a refusal that the rail shows under this reference can only be that of the open send.
 
     Where a rail does not bind refusals, it may show that of an earlier resend or attempt while the
-    open one is under way. The reference is new for each attempt exactly if each one before was refused.
+    open one is under way.
     """
-    return record.sends <= 1 and record.attempt == record.refusals + 1
+    return record.sends <= 1 and not reference_was_used(record)
+
+
+def reference_was_used(record: Record) -> bool:
+    """Whether an attempt before this one bore the present reference, so that its effect may still come.
+
+    The reference is new for each attempt exactly if each one before was refused by the rail.
+    """
+    return record.attempt > record.refusals + 1
 
 
 Guard = Callable[[Record, Event], bool]
@@ -117,6 +125,10 @@ GUARDS: dict[str, Guard] = {
     "another send open": _others_open,
     "refusals bind": lambda record, event: event.binds_refusals,
     "only send of its reference": _is_only_send_of_its_reference,
+    "a send open": lambda record, event: record.open_sends != 0,
+    "same rail or an unused reference": lambda record, event: (
+        event.same_rail or not reference_was_used(record)
+    ),
     "same rail": lambda record, event: event.same_rail,
     "as seen": lambda record, event: event.seen == record.stamp,
     "settle window passed": lambda record, event: event.may_settle,
@@ -266,6 +278,16 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
     _T((IN_DOUBT,), Kind.FOUND_NOTHING, ("same rail", "as seen", "settle window passed"), State.FAILED,
        Reason.SETTLED, ("all sends are closed",), JournalKind.SETTLED),
+    # -- a person has said "failed": the sends stay open until the rail or a report accounts for them
+    *(
+        _T((SETTLED,), kind, ("same rail", "as seen", "a send open", "settle window passed"), None, None,
+           ("all sends are closed",), JournalKind.NOTED)
+        for kind in (Kind.FOUND_REFUSED, Kind.FOUND_NOTHING)
+    ),
+    *(
+        _T((SETTLED,), kind, ("open send",), None, None, _NO_EFFECT_OF_THIS_SEND, JournalKind.NOTED)
+        for kind in (Kind.REPORT_DECLINED, Kind.REPORT_NOT_SENT)
+    ),
     _T((IN_DOUBT,), Kind.RESEND, ("same rail", "may resend", "not contradicted"), State.STARTED, None,
        ("one more send",), JournalKind.RESENT),
     # -- a person says
@@ -273,7 +295,7 @@ TRANSITIONS: tuple[Transition, ...] = (
        JournalKind.SETTLED),
     *(
         _T((IN_DOUBT,), Kind.PERSON_FAILED, ("as seen", condition), State.FAILED, Reason.SETTLED,
-           ("all sends are closed", "flag cleared"), JournalKind.SETTLED)
+           ("flag cleared",), JournalKind.SETTLED)
         for condition in ("settle window passed", "forced")
     ),
     _T((APPLIED, *FAILURES), Kind.PERSON_APPLIED, ("as seen", "contradicted"), State.APPLIED, None,
@@ -287,7 +309,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _T(sources, Kind.RETRY, (*guards, *rail), state, None, changes, journal)
         for sources, rail, also in (
             ((DECLINED,), (), ("rail at hand", "new reference")),
-            ((NOT_SENT,), (), ("rail at hand",)),
+            ((NOT_SENT,), ("same rail or an unused reference",), ("rail at hand",)),
             ((SETTLED,), ("same rail",), ()),
         )
         for guards, state, changes, journal in (
@@ -381,10 +403,13 @@ def needs_attention(record: Record) -> bool:
     """Whether the row belongs into the side table that sweepers and operators read.
 
     In doubt, contradicted, owned by another machine than the one in its id, and every row not final
-    with attempt or sends above 1: all that the range of open ids does not show.
+    with attempt or sends above 1: all that the range of open ids does not show. And every row that a
+    person settled as failed while a send of it is not accounted for: the rail is asked once more.
     """
     if record.contradicted or record.state is State.IN_DOUBT:
         return True
+    if record.reason is Reason.SETTLED:
+        return record.open_sends != 0
     if record.state is State.APPLIED or record.state is State.FAILED:
         return False
     return record.attempt > 1 or record.sends > 1 or record.owner != machine_of(record.id)

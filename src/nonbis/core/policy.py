@@ -164,11 +164,34 @@ def _less(before: RailFacts, after: RailFacts) -> list[str]:
     return found
 
 
-def joined(agreed: Agreement | None, mine: Agreement) -> Agreement:
-    """The agreement after a process with ``mine`` has joined: its facts, and those of other rails."""
+def joined(agreed: Agreement | None, mine: Agreement, *, replaces: bool = False) -> Agreement:
+    """The agreement after a process with ``mine`` has joined: its facts, and those of other rails.
+
+    ``mine`` is not weaker than what is agreed, unless it ``replaces`` it. A shorter send deadline is no
+    reason to shorten what others count by: their sends may still begin until theirs has passed.
+    """
     if agreed is None:
         return mine
     own = {(facts.name, facts.account) for facts in mine.rails}
     others = [facts for facts in agreed.rails if (facts.name, facts.account) not in own]
     rails = tuple(sorted((*others, *mine.rails), key=lambda facts: (facts.name, facts.account)))
-    return Agreement(send_deadline_seconds=mine.send_deadline_seconds, rails=rails)
+    deadline = mine.send_deadline_seconds
+    if not replaces:
+        deadline = max(deadline, agreed.send_deadline_seconds)
+    return Agreement(send_deadline_seconds=deadline, rails=rails)
+
+
+def settle_seconds(agreed: Agreement | None, mine: Agreement, rail: str, account: str) -> float | None:
+    """From the last send until "not found" or a person's "failed" counts, for operations of this rail.
+
+    The longer of what is agreed and what this process is configured with; None if nobody knows the rail.
+    """
+    known = [
+        facts.settle_window_seconds
+        for agreement in (agreed, mine)
+        if agreement is not None and (facts := agreement.rail(rail, account)) is not None
+    ]
+    if not known:
+        return None
+    deadlines = [mine.send_deadline_seconds, agreed.send_deadline_seconds if agreed else 0.0]
+    return max(deadlines) + max(known)

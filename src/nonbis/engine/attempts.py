@@ -137,15 +137,18 @@ class Attempts:
     async def doubt(self, flight: Flight, record: Record, because: str) -> None:
         """Put a send that is still under way in doubt, and tell its callers so at once.
 
-        A row that has ended meanwhile is told with its outcome by whoever ended it.
+        A row that has ended meanwhile was ended by this send's own report, which is about to be told, or
+        by another process: then callers are let go to look at the row, however long the send hangs.
         """
         wait = self._give_up_later(flight)
         observation = Observation(
             kind=Kind.REPORT_UNKNOWN, attempt=record.attempt, send=record.sends, because=because
         )
         applied = await self._writer.apply(record, observation)
-        if standing_of(applied.record) is not Standing.FINAL:
-            self._for_the_store.end(wait)
+        self._for_the_store.end(wait)
+        if standing_of(applied.record) is Standing.FINAL:
+            self._for_the_store.begin(lambda: flight.fail(_not_taken_yet()))
+        else:
             flight.doubted(applied.record)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from nonbis.core.ids import format_id
-from nonbis.core.machine import decide
+from nonbis.core.machine import decide, reference_was_used
 from nonbis.core.messages import Event, Kind, Reason, Record, State
 from nonbis.core.names import reference
 from nonbis.core.payments import Outcome, decode_outcome
@@ -25,7 +25,7 @@ from nonbis.engine.presence import Presence
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Timekeeper
 from nonbis.engine.writing import Applied, Describe, Observation, Writer
-from nonbis.errors import AnswerLost, EngineStopping, NonbisError, StoreError, StoreUnsafe
+from nonbis.errors import AnswerLost, EngineStopping, NonbisError, StoreError, StoreUnavailable, StoreUnsafe
 from nonbis.failpoints import Failpoint
 from nonbis.ports import Clock, FoundKind, Store, Stored
 
@@ -53,7 +53,11 @@ class Engine:
         self.policy = policy or Policy()
         self.time = Timekeeper(clock)
         self.presence = Presence(store, self.policy, self.time, kind=kind, on_lost=self._lost)
-        self.writer = Writer(store, self.presence, self.time, self.policy)
+        self._mine = Agreement(
+            send_deadline_seconds=self.policy.send_deadline_seconds, rails=tuple(effects.facts)
+        )
+        self._outvoted = ""
+        self.writer = Writer(store, self.presence, self.time, self.policy, self._mine)
         self.tasks = Tasks()
         self._attempts = Attempts(self.writer, self.policy, self.tasks, failpoint or Failpoint(None))
         self._flights: dict[bytes, Flight] = {}
@@ -70,21 +74,26 @@ class Engine:
         await self.presence.refresh()
 
     async def _agree(self, *, raise_config: bool) -> None:
-        mine = Agreement(
-            send_deadline_seconds=self.policy.send_deadline_seconds, rails=tuple(self.effects.facts)
-        )
         while True:
             agreed = await self.store.agreement()
-            less = weaker(agreed, mine) if agreed is not None else []
+            less = weaker(agreed, self._mine) if agreed is not None else []
             if less and not raise_config:
                 raise StoreUnsafe(
                     "this process is configured with less than the store's others have agreed on: "
                     + "; ".join(less)
                     + ". If no other process relies on it any more, start with --raise-config."
                 )
-            after = joined(agreed, mine)
+            after = joined(agreed, self._mine, replaces=raise_config)
             if after == agreed or await self.store.agree(agreed, after):
                 return
+
+    async def keep_to_agreement(self) -> None:
+        """Take no more claims if this process has become the weaker one; ask again at each beat."""
+        agreed = await self.store.agreement()
+        less = weaker(agreed, self._mine) if agreed is not None else []
+        if less and not self._outvoted:
+            _log.error("no more claims are taken here: %s", "; ".join(less))
+        self._outvoted = f"this process promises less than is agreed: {'; '.join(less)}" if less else ""
 
     # -- one call ------------------------------------------------------------------------------------
 
@@ -99,6 +108,8 @@ class Engine:
             return await self._join(flight, call, effect, wait_seconds)
         if self._stopping:
             raise EngineStopping("the service is being stopped")
+        if self._outvoted:
+            raise StoreUnavailable(self._outvoted)
         flight = self._take_off(call.digest)
         self.tasks.spawn(self._fly(flight, self._carry_out(flight, call, effect)))
         return await flight.result()
@@ -132,7 +143,7 @@ class Engine:
             flight.fail(error)
         except BaseException:
             why = "the service was stopped before the outcome was known"
-            flight.fail(EngineStopping(why) if flight.record is None else AnswerLost(why))
+            flight.fail(AnswerLost(why) if flight.claiming else EngineStopping(why))
             raise
         else:
             flight.finish(answer)
@@ -209,7 +220,7 @@ class Engine:
         observation = Observation(kind=Kind.RETRY, facts=effect.facts)
         if not await self.writer.would_write(record, observation):
             return record
-        if record.reason is Reason.SETTLED and effect.facts.finds:
+        if effect.facts.finds and (record.reason is Reason.SETTLED or reference_was_used(record)):
             asked = await self._ask_before_retry(record, stored, effect)
             if asked is not record:
                 return asked
@@ -221,7 +232,7 @@ class Engine:
         return Ready(applied.record, deadline)
 
     async def _ask_before_retry(self, record: Record, stored: Stored, effect: Effect) -> Record | Answer:
-        """A name that a person settled as failed is asked about once more before it may send again."""
+        """A reference that an earlier attempt bore is asked about once more before it is sent again."""
         try:
             async with asyncio.timeout(self.policy.effect_timeout_seconds):
                 found = await effect.find(reference(record.digest, record.refusals))

@@ -14,7 +14,7 @@ from nonbis.core.ids import format_id
 from nonbis.core.machine import decide, needs_attention
 from nonbis.core.messages import Decision, Event, JournalKind, Kind, Moment, Reason, Record, State
 from nonbis.core.payments import Outcome, Receipt, decode_outcome, encode_outcome
-from nonbis.core.policy import Policy, RailFacts
+from nonbis.core.policy import Agreement, Policy, RailFacts, settle_seconds
 from nonbis.engine.commits import Lane
 from nonbis.engine.flights import Call
 from nonbis.engine.presence import Presence
@@ -28,6 +28,7 @@ REPORTS = frozenset({Kind.REPORT_APPLIED, Kind.REPORT_DECLINED, Kind.REPORT_NOT_
 _PERSON = frozenset({Kind.PERSON_APPLIED, Kind.PERSON_FAILED})
 _FOUND = frozenset({Kind.FOUND_APPLIED, Kind.FOUND_REFUSED, Kind.FOUND_NOTHING})
 _OF_THE_OWNER = frozenset({Kind.OWNER_LOST, Kind.TAKE_OVER})
+_LOOKED_UP = _OF_THE_OWNER | _FOUND | _PERSON
 _ENDS = frozenset({State.APPLIED, State.FAILED})
 _PAUSE_FIRST_SECONDS = 0.02
 _PAUSE_MAX_SECONDS = 1.0
@@ -76,12 +77,15 @@ class Applied(NamedTuple):
 class Writer:
     """Turns observations into writes and repeats what must be repeated."""
 
-    def __init__(self, store: Store, presence: Presence, time: Timekeeper, policy: Policy) -> None:
+    def __init__(
+        self, store: Store, presence: Presence, time: Timekeeper, policy: Policy, mine: Agreement
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._store = store
         self._presence = presence
         self._time = time
         self._policy = policy
+        self._mine = mine
         self._unsure: dict[int, float] = {}
         self.on_doubt: Callable[[Record], None] | None = None
         self._claims: Lane[Claim, Claimed] = Lane(store.claim, policy.batch_max, loop)
@@ -90,8 +94,9 @@ class Writer:
     async def claim(self, decision: Decision, call: Call) -> Stored | None:
         """Insert the row; None if it is mine, else what is there already.
 
-        Raises StoreUnavailable if that can't be found out in time. The row may then still appear, but
-        this process has forgotten it and will never send for it: its next beat finds it so.
+        Raises StoreUnavailable if the row surely is not there, AnswerLost if that can't be found out in
+        time. In the latter case it may still appear; this process never sends for it, but one that finds
+        it in doubt may, where the rail dedupes.
         """
         record = decision.record
         if record is None:
@@ -104,19 +109,14 @@ class Writer:
             attention=needs_attention(record),
             journal=self._journal(record, decision, None),
         )
-        try:
-            return (await self._decided(self._claims, claim)).existing
-        except StoreUnavailable:
-            raise
-        except BaseException as error:
-            # whatever ended the wait, a cancelled caller included, the write may still be under way
-            self._unsure[record.id] = self._time.monotonic()
-            if isinstance(error, AnswerLost):
-                raise StoreUnavailable("the store has not answered; nothing was sent") from None
-            raise
+        return (await self._decided(self._claims, claim, record.stamp)).existing
+
+    def gave_up(self, stamp: int) -> bool:
+        """Whether this process gave up waiting for the answer to the write that draws this stamp."""
+        return stamp in self._unsure
 
     def unsure_ids(self) -> list[int]:
-        """Ids of claims that were given up unanswered not long ago: their rows may still appear."""
+        """Stamps of writes that were given up unanswered not long ago: they may still be done."""
         now = self._time.monotonic()
         self._unsure = {
             number: since for number, since in self._unsure.items() if now - since < _UNSURE_FOR_SECONDS
@@ -165,6 +165,7 @@ class Writer:
             advanced = await self._decided(
                 self._advances,
                 self._advance(record, decision, after, observation, outcome),
+                after.stamp,
                 for_ever=observation.kind in REPORTS,
             )
             if advanced.verdict is Verdict.WON:
@@ -177,8 +178,24 @@ class Writer:
                 return Applied(advanced.record, won=False, outcome=None)
             record = advanced.record
 
-    async def _decided(self, lane: Lane[Item, Result], item: Item, *, for_ever: bool = False) -> Result:
-        """The answer to one write. A lost answer is settled by repeating the write, never by a read."""
+    async def _decided(
+        self, lane: Lane[Item, Result], item: Item, stamp: int, *, for_ever: bool = False
+    ) -> Result:
+        """The answer to one write, as it can be had in time.
+
+        Whatever ends the wait for it, a cancelled caller included, the write may still be under way; so
+        its stamp is remembered.
+        """
+        try:
+            return await self._answered(lane, item, for_ever=for_ever)
+        except StoreUnavailable:
+            raise
+        except BaseException:
+            self._unsure[stamp] = self._time.monotonic()
+            raise
+
+    async def _answered(self, lane: Lane[Item, Result], item: Item, *, for_ever: bool) -> Result:
+        """A lost answer is settled by repeating the same write, never by a read."""
         pause = _PAUSE_FIRST_SECONDS
         begun = self._time.monotonic()
         unsure = False
@@ -248,7 +265,7 @@ class Writer:
             attempt=record.attempt,
             rule=decision.rule,
             who=observation.who if observation else "",
-            because=observation.because if observation else "",
+            because=_writable(observation.because) if observation else "",
         )
 
     def speaks_for(self, machine: int) -> bool:
@@ -276,17 +293,20 @@ class Writer:
 
     @staticmethod
     def _must_look_up(record: Record, observation: Observation) -> bool:
-        return observation.kind in _OF_THE_OWNER or (
+        return observation.kind in _LOOKED_UP or (
             record.state is State.APPLIED and observation.receipt is not None
         )
 
     async def _looked_up(self, record: Record, observation: Observation) -> dict[str, Any]:
         """What of the event only the store knows."""
+        found: dict[str, Any] = {}
         if observation.kind in _OF_THE_OWNER:
-            return {"owner_living": await self._presence.is_living(record.owner)}
-        if observation.receipt is None:
-            return {}
-        return {"receipt_differs": await self._receipt_differs(record, observation.receipt)}
+            found["owner_living"] = await self._presence.is_living(record.owner)
+        elif observation.kind in _LOOKED_UP:
+            found["may_settle"] = await self._may_settle(record, observation.asked or self._time.now())
+        if observation.receipt is not None and record.state is State.APPLIED:
+            found["receipt_differs"] = await self._receipt_differs(record, observation.receipt)
+        return found
 
     def _judgements(self, record: Record, observation: Observation, now: Moment) -> dict[str, Any]:
         """What of the event depends on the row, the clocks and the rail at hand."""
@@ -298,8 +318,6 @@ class Writer:
                 return found
             found["same_rail"] = (facts.name, facts.account) == (record.rail, record.account)
             found["rail"], found["account"] = facts.name, facts.account
-        if kind in _FOUND or kind in _PERSON:
-            found["may_settle"] = self._may_settle(record, observation.asked or now, facts)
         if kind is Kind.RETRY:
             allowed = self._policy.retry_failed or record.reason is Reason.NOT_SENT
             found["may_retry"] = allowed and windows.may_retry(record, now, self._policy)
@@ -309,15 +327,14 @@ class Writer:
             found["overdue"] = windows.overdue(record, now, self._policy)
         return found
 
-    def settle_window_passed(self, record: Record, facts: RailFacts) -> bool:
-        """Whether "not found" would count if the rail were asked now."""
-        return self._may_settle(record, self._time.now(), facts)
+    async def _may_settle(self, record: Record, asked: Moment) -> bool:
+        """Whether the settle window had passed, by what all processes of this store have agreed on.
 
-    def _may_settle(self, record: Record, asked: Moment, facts: RailFacts | None) -> bool:
-        if facts is None:
-            return False
-        seconds = windows.settle_seconds(self._policy.send_deadline_seconds, facts)
-        return windows.may_settle(record, asked, seconds)
+        The agreement is read anew: another process may have joined with a longer window meanwhile.
+        """
+        agreed = await self._store.agreement()
+        seconds = settle_seconds(agreed, self._mine, record.rail, record.account)
+        return seconds is not None and windows.may_settle(record, asked, seconds)
 
     async def _receipt_differs(self, record: Record, receipt: Receipt) -> bool:
         """Whether two receipts of one reference name two transfers: then there were two effects."""
@@ -331,3 +348,8 @@ class Writer:
             and getattr(before, name) != getattr(receipt, name)
             for name in ("id", "at", "reference")
         )
+
+
+def _writable(text: str) -> str:
+    """Words of errors may hold what no store can write: lone surrogates, NUL."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

@@ -1,6 +1,7 @@
 """Settling what is in doubt by the rail: asking it, or sending again under the same reference.
 
-Asked or resent at once, then after 2 s, doubling to 5 minutes, for as long as the row is in doubt. Only
+Asked or resent at once, then after 2 s, doubling to 5 minutes, for as long as the row is in doubt; and
+once more about what a person has settled as failed, after its settle window. Only
 a rail of the row's name and account may do either; without one, or where the rail neither dedupes nor
 can be asked, the row waits for a late report or a person.
 """
@@ -41,14 +42,9 @@ class Settler:
         self._slots = asyncio.Semaphore(AT_ONCE_MAX)
 
     def consider(self, record: Record) -> None:
-        """Ask or resend now if it is this operation's time."""
+        """Ask or resend now if it is this operation's time: in doubt, or settled with a send open."""
         if not record.contradicted and self._is_due(record.id):
             self._engine.tasks.spawn(self._settle(record.id))
-
-    def verify(self, stored: Stored, effect: Effect) -> None:
-        """Ask once more about an operation that a person settled as failed, until the rail answers."""
-        if self._is_due(stored.record.id):
-            self._engine.tasks.spawn(self._verify(stored, effect))
 
     def _is_due(self, number: int) -> bool:
         now = self._engine.time.monotonic()
@@ -59,33 +55,19 @@ class Settler:
         self._busy.add(number)
         return True
 
-    def watched(self) -> list[int]:
-        """The operations that were in doubt when last seen here."""
-        return [number for number in self._next if number not in self._busy]
-
-    def forget(self, number: int) -> None:
-        """It is in doubt no more."""
-        self._next.pop(number, None)
+    def keep_only(self, numbers: set[int]) -> None:
+        """Forget the operations that need no settling any more."""
+        for number in self._next.keys() - numbers - self._busy:
+            del self._next[number]
 
     async def _settle(self, number: int) -> None:
         try:
             async with self._slots:
                 stored = await self._engine.store.show(number)
-                if stored is not None and stored.record.state is State.IN_DOUBT:
+                if stored is not None:
                     await self._settle_by_rail(stored)
         except StoreError as error:
-            _log.warning("%s stays in doubt for now: %s", format_id(number), error)
-        finally:
-            self._busy.discard(number)
-
-    async def _verify(self, stored: Stored, effect: Effect) -> None:
-        number = stored.record.id
-        try:
-            async with self._slots:
-                if await self.ask(stored, effect):
-                    self.forget(number)
-        except StoreError as error:
-            _log.warning("%s: its settlement is verified later: %s", format_id(number), error)
+            _log.warning("%s stays as it is for now: %s", format_id(number), error)
         finally:
             self._busy.discard(number)
 
@@ -94,31 +76,26 @@ class Settler:
         if effect is None:
             return
         resend = Observation(kind=Kind.RESEND, facts=effect.facts)
-        if self._engine.at_work(stored.record.digest):
-            may_resend = False
-        else:
-            may_resend = await self._engine.writer.would_write(stored.record, resend)
-        if may_resend:
+        if not self._engine.at_work(stored.record.digest) and await self._engine.writer.would_write(
+            stored.record, resend
+        ):
             self._engine.resend(stored, effect)
         elif effect.facts.finds:
-            await self.ask(stored, effect)
+            await self._ask(stored, effect)
 
-    async def ask(self, stored: Stored, effect: Effect) -> bool:
-        """Ask the rail, and settle by its answer under the stamp that was read before asking.
-
-        False if it gave no answer, or none yet.
-        """
+    async def _ask(self, stored: Stored, effect: Effect) -> None:
+        """Ask the rail, and settle by its answer under the stamp that was read before asking."""
         record = stored.record
         asked = self._engine.time.now()
         found = await self._question(record, effect)
         if found is None or found.kind is FoundKind.PENDING:
-            return False
+            return
         who = f"rail {effect.facts.name}/{effect.facts.account}"
         if found.receipt is not None and (member := effect.differs(found.receipt)) is not None:
             _log.error("%s: the rail shows another %s under its reference", format_id(record.id), member)
             because = f"asked, it shows another {member} under this reference: {found.receipt!r}"
             await self._engine.writer.note_once(record, who=who, because=because)
-            return True
+            return
         observation = Observation(
             kind=_SAYS[found.kind],
             attempt=record.attempt,
@@ -130,7 +107,6 @@ class Settler:
             because=f"asked, it says: {found.kind.value}",
         )
         await self._engine.writer.apply(record, observation, self._engine.describe(stored))
-        return True
 
     async def _question(self, record: Record, effect: Effect) -> Found | None:
         try:

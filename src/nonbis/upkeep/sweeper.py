@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from nonbis.core.ids import format_id, machine_of
-from nonbis.core.messages import Kind, Reason, Record, State
+from nonbis.core.messages import Kind, Record, State
 from nonbis.engine.engine import Engine
 from nonbis.engine.writing import Observation
 from nonbis.errors import EngineStopping, StoreError, StoreUnavailable
@@ -27,7 +27,11 @@ _OPEN = (State.ACCEPTED, State.STARTED)
 
 
 class Sweeper:
-    """One per serving process; every process sweeps, the stamp decides who wins."""
+    """One per serving process; every process sweeps, the stamp decides who wins.
+
+    Attributes:
+        last_round_failed: why the last beat failed, or None if it did not.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,6 +44,7 @@ class Sweeper:
         self._stopping = asyncio.Event()
         self._knows_dead = False
         self._tasks: list[asyncio.Task[None]] = []
+        self.last_round_failed: str | None = None
         engine.writer.on_doubt = self._settler.consider
 
     def start(self) -> None:
@@ -84,9 +89,11 @@ class Sweeper:
         try:
             await self._beat()
             await self._watch_others()
-        except BaseException:
+        except BaseException as error:
+            self.last_round_failed = str(error) or type(error).__name__
             self._observer.forget_all()
             raise
+        self.last_round_failed = None
 
     async def sweep(self) -> None:
         """Look at every row that may need a hand. Raises StoreError."""
@@ -172,38 +179,43 @@ class Sweeper:
             await self._forgotten(record)
 
     async def _forgotten(self, record: Record) -> None:
-        me = self._engine.presence.incarnation
-        if me is not None and record.owner == me.machine and not self._engine.knows(record):
-            await self._apply(
-                record, Observation(kind=Kind.OWNER_FORGOT, because="its owner was never at work on it")
+        """A row of mine that nobody here is at work on.
+
+        Where it bears the stamp of a write that was given up, it surely was never sent. Another one
+        may be that of a clone with my number, which may be sending right now: it goes in doubt.
+        """
+        engine = self._engine
+        me = engine.presence.incarnation
+        if me is None or record.owner != me.machine or engine.knows(record):
+            return
+        if engine.writer.gave_up(record.stamp):
+            observation = Observation(kind=Kind.OWNER_FORGOT, because="its write was given up; never sent")
+        else:
+            observation = Observation(
+                kind=Kind.REPORT_UNKNOWN,
+                attempt=record.attempt,
+                send=record.sends,
+                because="its owner does not know it",
             )
+        await self._apply(record, observation)
 
     async def _rows_that_need_attention(self) -> None:
-        seen = set()
+        to_settle = set()
         async for record in self._attention():
             if record.state in _OPEN:
                 await self._owner_lost(record)
                 await self._forgotten(record)
                 await self._if_overdue(record)
-            elif record.state is State.IN_DOUBT:
-                seen.add(record.id)
+            elif record.state is State.IN_DOUBT or await self._is_to_be_verified(record):
+                to_settle.add(record.id)
                 self._settler.consider(record)
-        for number in self._settler.watched():
-            if number not in seen:
-                await self._no_longer_in_doubt(number)
+        self._settler.keep_only(to_settle)
 
-    async def _no_longer_in_doubt(self, number: int) -> None:
-        """A row that a person settled as failed is asked about once more, after its settle window."""
-        stored = await self._engine.store.show(number)
-        if stored is not None and stored.record.state is State.IN_DOUBT:
-            return
-        if stored is not None and stored.record.reason is Reason.SETTLED:
-            effect = self._engine.effects.of(stored)
-            if effect is not None and effect.facts.finds:
-                if self._engine.writer.settle_window_passed(stored.record, effect.facts):
-                    self._settler.verify(stored, effect)
-                return
-        self._settler.forget(number)
+    async def _is_to_be_verified(self, record: Record) -> bool:
+        """What a person settled as failed is asked about once more when its settle window has passed."""
+        return await self._engine.writer.would_write(
+            record, Observation(kind=Kind.FOUND_NOTHING, seen=record.stamp)
+        )
 
     async def _overdue(self) -> None:
         """Started rows past send deadline and effect time-out, whoever owns them."""
