@@ -139,21 +139,21 @@ async def _deadline_of_a_retry_from_the_answer(self: Engine, *arguments: Any) ->
     return ready._replace(deadline=self.time.deadline(30)) if isinstance(ready, Ready) else ready
 
 
-async def _lost_is_done(self: Writer, lane: Any, item: Any, **named: Any) -> Any:
+async def _lost_is_done(self: Writer, lane: Any, item: Any, *more: Any, **named: Any) -> Any:
     try:
         return await lane.submit(item)
     except AnswerLost:
         return Claimed(None)
 
 
-async def _lost_is_not_done(self: Writer, lane: Any, item: Any, **named: Any) -> Any:
+async def _lost_is_not_done(self: Writer, lane: Any, item: Any, *more: Any, **named: Any) -> Any:
     """A read in place of the repeat: what is not there yet is taken for never written."""
     try:
         return await lane.submit(item)
     except AnswerLost:
         if await self._store.find(item.record.digest) is None:
             raise StoreUnavailable("it is not there") from None
-        return await decided(self, lane, item, **named)
+        return await decided(self, lane, item, *more, **named)
 
 
 async def _runs_in_the_caller(self: Engine, call: Any, effect: Any, *, wait_seconds: Any = None) -> Any:
@@ -315,7 +315,10 @@ MISTAKES = (
     ),
     Mistake(
         "a send is forgotten before its report is durable",
-        setting(Attempts, "knows", lambda self, record: False),
+        both(
+            setting(Attempts, "knows", lambda self, record: False),
+            lambda patch: patch.setattr(Writer, "gave_up", lambda self, stamp: True, raising=False),
+        ),
         test_reports.test_an_interrupt_inside_the_rail_is_never_taken_for_never_sent,
     ),
     Mistake(

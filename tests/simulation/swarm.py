@@ -37,6 +37,7 @@ from tests.simulation.trouble import CLOCK_JUMP_SECONDS, POLICY, Broken, Odds
 
 AMOUNT, OTHER_AMOUNT = 100, 999
 CLIENT_TIMEOUT_SECONDS = 40.0
+LONGEST_RUN_SECONDS = 10_000.0
 
 
 class Process:
@@ -375,10 +376,12 @@ def simulate(seed: int, plant: Callable[[Swarm], None] | None = None) -> Swarm:
         swarms.append(swarm)
         if plant is not None:
             plant(swarm)
-        try:
-            await swarm.run()
-        finally:
-            await cancel_all()
+        running = asyncio.create_task(swarm.run())
+        done, _ = await asyncio.wait({running}, timeout=LONGEST_RUN_SECONDS)
+        await cancel_all()
+        if not done:
+            swarm.broken("the run never came to an end")
+        await running
 
     with _knowing_who_sends(), _silence():
         try:
