@@ -131,10 +131,17 @@ def test_not_sent_that_may_not_be_retried_is_replayed(tmp_path: Path) -> None:
         assert (again.replayed, face.transfers()) == (True, 0)
 
 
-def test_an_unreachable_bank(tmp_path: Path) -> None:
+def test_an_unreachable_bank(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so once, with the reason, however many payments meet with it."""
     with Face(tmp_path, rail=RAIL_THAT_KNOWS_NOTHING) as face:
-        assert face.pay("order-1").code == "rail-unreachable"
+        first = face.pay("order-1")
+        assert first.code == "rail-unreachable"
         assert face.pay("order-2", path="/payment").json == {"state": "failed"}
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 1
+    number = first.json["operation_id"]
+    assert told[0].startswith(f"rail 127.0.0.1:1: {number} was not sent: the transfer was not sent: ")
+    assert "refused" in told[0].lower() or "connect" in told[0].lower()
 
 
 def test_cancelled(tmp_path: Path) -> None:
@@ -368,6 +375,73 @@ def test_the_store_does_not_answer(tmp_path: Path) -> None:
         assert face.transfers() == 0
 
 
+async def full(*_: object, **__: object) -> Any:
+    raise StoreUnavailable("the disk is full, said the store at /secret/path")
+
+
+def check_ready(face: Face, *, ready: bool) -> None:
+    answer = face.get("/readyz")
+    assert (answer.status, answer.code) == ((200, None) if ready else (503, "store-unavailable"))
+    assert b"secret" not in answer.body
+
+
+def test_not_ready_while_beats_fail(tmp_path: Path) -> None:
+    """Reads go on all the time: they show nothing."""
+    with Face(tmp_path, policy=quick()) as face, pytest.MonkeyPatch.context() as patch:
+        assert face.pay("order-1").status == 201
+        face.sweep()
+        check_ready(face, ready=True)
+        patch.setattr(face.service.engine.store, "beat", full)
+        with pytest.raises(StoreUnavailable):
+            face.sweep()
+        check_ready(face, ready=False)
+        patch.undo()
+        check_ready(face, ready=False)
+        face.sweep()
+        check_ready(face, ready=True)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, AnswerLost, StoreUnsafe])
+def test_not_ready_between_a_payment_that_failed_and_the_next_good_beat(
+    tmp_path: Path, error: type[StoreError]
+) -> None:
+    async def fail(*_: object) -> Any:
+        raise error("gone")
+
+    policy = quick(beat_seconds=2.0)
+    with Face(tmp_path, policy=policy) as face, pytest.MonkeyPatch.context() as patch:
+        assert face.pay("order-1").status == 201
+        patch.setattr(face.service.engine.writer._claims, "_write", fail)
+        assert face.pay("order-2").status == 503
+        check_ready(face, ready=False)
+        patch.undo()
+        check_ready(face, ready=False)
+        face.sweep()
+        check_ready(face, ready=True)
+
+
+def test_not_ready_where_this_process_can_not_be_registered(tmp_path: Path) -> None:
+    """No machine, no beats: readiness itself tries again what the payment could not do."""
+    with Face(tmp_path, policy=quick()) as face, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(face.service.engine.store, "register", full)
+        assert face.pay("order-1").status == 503
+        for _ in range(2):
+            check_ready(face, ready=False)
+        patch.undo()
+        check_ready(face, ready=True)
+        assert face.pay("order-1").status == 201
+
+
+def test_not_ready_while_the_store_does_not_answer(tmp_path: Path) -> None:
+    async def hang(*_: object) -> Any:
+        await asyncio.Event().wait()
+
+    with Face(tmp_path, policy=quick()) as face, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(face.service.engine.store, "age_ms", hang)
+        check_ready(face, ready=False)
+        assert face.get("/livez").status == 200
+
+
 def test_draining(tmp_path: Path) -> None:
     """After the stop has begun nothing new is claimed; what is known is still told."""
     with Face(tmp_path, store=store_in(tmp_path)) as face:
@@ -378,6 +452,9 @@ def test_draining(tmp_path: Path) -> None:
         assert face.get("/livez").json == {"status": "live"}
         answer = face.pay("order-2")
         assert (answer.status, answer.code, answer.json["effect"]) == (503, "store-unavailable", "not_done")
+        assert answer.headers["retry-after"].isdigit()
+        assert answer.json["detail"].startswith("The service is being stopped; nothing was sent")
+        assert "can't be reached" not in answer.body.decode()
         assert face.get(first.headers["location"]).body == first.body
         assert (face.rows(), face.transfers()) == (1, 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -12,6 +14,7 @@ from nonbis.core.names import Digester, check_name
 from nonbis.core.payments import (
     SCOPE,
     PaymentView,
+    Receipt,
     Transfer,
     decode_outcome,
     decode_transfer,
@@ -24,15 +27,21 @@ from nonbis.core.refusals import MemberInvalid, NameMalformed, NameMissing, Refu
 from nonbis.engine.effects import PaymentEffect
 from nonbis.engine.engine import Engine
 from nonbis.engine.flights import Answer, Call, Standing
-from nonbis.errors import AnswerLost, Effect, EngineStopping, StoreError
+from nonbis.errors import AnswerLost, Effect, EngineStopping, NotSent, StoreError
 from nonbis.faces.answers import RETRY_UNAVAILABLE_SECONDS, AnswerWriter
+from nonbis.faces.repeating import RepeatingWarning
 from nonbis.faces.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from nonbis.faces.simulation import SimulatedFailures
 from nonbis.faces.wire import NAME_HEADER, Header, Reply, json_reply, name_in_headers, problem
-from nonbis.ports import Entropy, Rail, Selection, Stored
+from nonbis.ports import Entropy, Gate, Rail, Selection, Stored
+
+_log = logging.getLogger("nonbis.service")
 
 TENANT = ""
 """The tenant of a service without API keys."""
+_NOTHING_SENT = "nothing was sent for this request. Ask again under the same name."
+_NOT_ANSWERED = "The store has not answered; ask again under the same name to learn what became of it."
+_NOT_READ = "The store can't be read now; nothing was asked for that could have an effect."
 _BESIDE = frozenset({"uuid"})
 _QUERY = frozenset({"machine", "state", "limit", "after", "before"})
 
@@ -42,6 +51,7 @@ class PaymentRoutes:
 
     Attributes:
         currency: of payments that name none.
+        on_store_trouble: called when the store did not do its part in a payment.
     """
 
     def __init__(
@@ -55,6 +65,8 @@ class PaymentRoutes:
         self._simulate_failures = simulate_failures
         self._digester = Digester(engine.store.key, TENANT, SCOPE)
         self._answers = AnswerWriter(engine)
+        self._unreached = RepeatingWarning(_log)
+        self.on_store_trouble: Callable[[], None] = lambda: None
 
     # -- writes ----------------------------------------------------------------------------------------
 
@@ -74,15 +86,19 @@ class PaymentRoutes:
             name = _name(named, members)
         except Refusal as refusal:
             return refused(refusal)
-        effect: Any = PaymentEffect(self._rail, transfer)
+        effect: Any = _ToldEffect(self._rail, transfer, self._unreached)
         if self._simulate_failures:
             effect = SimulatedFailures(effect, self._simulate_failures, self._entropy)
         try:
             answer = await self._engine.run(self._call(name, transfer), effect)
+        except EngineStopping:
+            return unavailable(f"The service is being stopped; {_NOTHING_SENT}")
         except AnswerLost:
-            return _store_unavailable("unknown")
-        except (StoreError, EngineStopping):
-            return _store_unavailable("not_done")
+            self.on_store_trouble()
+            return unavailable(_NOT_ANSWERED, effect="unknown")
+        except StoreError:
+            self.on_store_trouble()
+            return unavailable(f"The store can't be reached; {_NOTHING_SENT}")
         if self._simulate_failures and effect.struck:
             return _simulated(effect.struck, answer)
         return (
@@ -123,7 +139,7 @@ class PaymentRoutes:
         try:
             stored: Stored | None = await reading
         except StoreError:
-            return _store_unavailable("not_done")
+            return unavailable(_NOT_READ)
         if stored is None or (stored.tenant, stored.scope) != (TENANT, SCOPE) or not stored.request:
             return problem("not-found", "There is no such payment.")
         return json_reply(_view(stored))
@@ -137,7 +153,7 @@ class PaymentRoutes:
         try:
             page = await self._engine.store.select(selection)
         except StoreError:
-            return _store_unavailable("not_done")
+            return unavailable(_NOT_READ)
         more = len(page) == selection.limit
         views = [_view(stored) for stored in page if stored.request]
         return json_reply({"data": views, "next": format_id(page[-1].record.id) if more else None})
@@ -165,15 +181,27 @@ def refused(refusal: Refusal) -> Reply:
     return problem(refusal.code, refusal.detail, member=refusal.member)
 
 
-def _store_unavailable(effect: Any) -> Reply:
-    return problem(
-        "store-unavailable",
-        "The store can't be reached; nothing was sent for this request. Ask again under the same name."
-        if effect == "not_done"
-        else "The store has not answered; ask again under the same name to learn what became of it.",
-        effect=effect,
-        retry_after_seconds=RETRY_UNAVAILABLE_SECONDS,
-    )
+def unavailable(detail: str, effect: Effect = "not_done") -> Reply:
+    """The problem for what the store or this process can't do now; asking again later can help."""
+    return problem("store-unavailable", detail, effect=effect, retry_after_seconds=RETRY_UNAVAILABLE_SECONDS)
+
+
+class _ToldEffect(PaymentEffect):
+    """A transfer that says so in the log when it could not be sent; why is known here alone."""
+
+    __slots__ = ("_unreached",)
+
+    def __init__(self, rail: Rail, transfer: Transfer, unreached: RepeatingWarning) -> None:
+        super().__init__(rail, transfer)
+        self._unreached = unreached
+
+    async def send(self, reference: str, gate: Gate) -> Receipt:
+        """Hand the transfer to the rail. Raises what the rail raises."""
+        try:
+            return await self._rail.send(self._transfer, reference, gate)
+        except NotSent as error:
+            self._unreached.warn(f"rail {self._rail.facts.name}: {gate.operation} was not sent: {error}")
+            raise
 
 
 def _simulated(point: int, answer: Answer) -> Reply:

@@ -6,6 +6,7 @@ everything else goes to Starlette.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,11 +20,13 @@ from starlette.routing import Route
 from nonbis.clocks import SystemClock, SystemEntropy
 from nonbis.engine.effects import PaymentEffects
 from nonbis.engine.engine import Engine
-from nonbis.errors import StoreError
+from nonbis.errors import NonbisError
 from nonbis.faces.openapi import document, page
-from nonbis.faces.payments import PaymentRoutes
+from nonbis.faces.payments import PaymentRoutes, unavailable
+from nonbis.faces.repeating import RepeatingWarning
 from nonbis.faces.settings import BODY_BYTES_MAX, ServiceSettings
 from nonbis.faces.wire import Header, Reply, json_reply, problem
+from nonbis.faces.writability import Writability
 from nonbis.failpoints import Failpoint
 from nonbis.opening import open_rail, open_store
 from nonbis.ports import Rail
@@ -52,6 +55,9 @@ class PaymentService:
         self.routes = routes
         self._sweeper = sweeper
         self._effects = effects
+        self._writability = Writability(engine.presence, sweeper)
+        routes.on_store_trouble = self._writability.failed
+        self._not_ready = RepeatingWarning(_log)
         self.ready = True
 
     @classmethod
@@ -103,14 +109,19 @@ class PaymentService:
         await self.engine.store.close()
 
     async def readiness(self) -> Reply:
-        """Whether this process would take a payment now: the store answers and no stop is under way."""
-        try:
-            await self.engine.store.age_ms()
-        except StoreError as error:
-            _log.warning("not ready: %s", error)
-            return problem("store-unavailable", "The store can't be reached.", retry_after_seconds=2)
+        """Whether this process would take a payment now: the store reads and writes, no stop is under way."""
         if not self.ready:
-            return problem("store-unavailable", "The service is being stopped.", retry_after_seconds=2)
+            return unavailable("The service is being stopped.")
+        try:
+            async with asyncio.timeout(self.engine.policy.store_wait_seconds):
+                await self.engine.store.age_ms()
+                await self._writability.check()
+        except TimeoutError:
+            self._not_ready.warn("not ready: the store does not answer")
+            return unavailable("The store does not answer.")
+        except NonbisError as error:
+            self._not_ready.warn(f"not ready: {error}")
+            return unavailable("The store can't be read or written now.")
         return json_reply({"status": "ready"})
 
 
