@@ -13,6 +13,7 @@ from nonbis.rails.urls import HttpRailUrl, parse_rail_url
 
 DEFAULT_STORE = "sqlite:///nonbis.db"
 DEFAULT_RAIL = "simulated:"
+_LATER_STORES = ("postgresql", "postgres")
 
 
 async def open_store(
@@ -41,11 +42,27 @@ def sqlite_path(url: str) -> Path:
     """The file of a SQLite URL. Raises ValueError for any other URL."""
     parts = urlsplit(url)
     path = unquote(parts.path)
+    if parts.scheme in _LATER_STORES:
+        raise ValueError(f"this version has no store for {parts.scheme}: yet; it has sqlite:///nonbis.db")
     if parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment or len(path) < 2:
         raise ValueError(
-            f"a store URL looks like sqlite:///nonbis.db or sqlite:////var/nonbis.db, not {url!r}"
+            "a store URL looks like sqlite:///nonbis.db or sqlite:////var/nonbis.db,"
+            f" not {_without_secret(url)!r}"
         )
     return Path(path[1:])
+
+
+def _without_secret(url: str) -> str:
+    """The URL without what may be a user's name and password, for telling people."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://...{rest[rest.rindex('@') :]}" if "@" in rest else url
+
+
+def check_urls(store: str, rail: str) -> None:
+    """Raise ValueError, with a sentence for a person, for a URL that open_store or open_rail can't take."""
+    if store != "memory:":
+        sqlite_path(store)
+    parse_rail_url(rail)
 
 
 def open_rail(url: str, *, send_deadline_seconds: float = Policy().send_deadline_seconds) -> Rail:

@@ -43,8 +43,28 @@ BAD_FILES = {
 def test_a_bad_file_names_the_member(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
-    with pytest.raises(SettingsUnsafe, match=BAD_FILES[text]):
+    with pytest.raises(SettingsUnsafe, match=BAD_FILES[text]) as refused:
         load_settings(path)
+    assert "$" not in str(refused.value)
+    assert "`" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[policy]\nbeat_second = 1", "policy: there is no setting beat_second"),
+        ('[policy]\nwait_seconds = "long"', "policy.wait_seconds: Expected float, got str"),
+        ("[policy]\nbeat_seconds = 0", "policy: beat_seconds must be more than 0, not 0.0"),
+        ('port = "8000"', "port: Expected int, got str"),
+        ('sotre = "memory:"', "there is no setting sotre"),
+    ],
+)
+def test_the_member_is_named_in_words(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsUnsafe) as refused:
+        load_settings(path)
+    assert str(refused.value) == f"{path}: {words}"
 
 
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
@@ -117,7 +137,7 @@ def check_plain(errors: str, output: str) -> None:
 )
 def test_a_bad_failpoint_is_refused(tmp_path: Path, failpoint: str) -> None:
     done = serve_here(tmp_path, "--port=0", failpoint=failpoint)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "NONBIS_FAILPOINT" in done.stderr
     check_plain(done.stderr, done.stdout)
 
@@ -135,7 +155,10 @@ def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("--store=postgresql://localhost/x", "sqlite:///"),
+        ("--store=postgresql://me:secret@localhost/x", "this version has no store for postgresql: yet"),
+        ("--store=postgres://localhost/x", "this version has no store for postgres: yet"),
+        ("--store=mysql://me:secret@localhost/x", "sqlite:///"),
+        ("--rail=ledger:", "this version has no rail ledger: yet"),
         ("--store=sqlite://host/x.db", "sqlite:///"),
         ("--store=nonsense", "sqlite:///"),
         ("--rail=ftp://bank", "rail URL"),
@@ -145,10 +168,36 @@ def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
 )
 def test_a_bad_url(tmp_path: Path, option: str, sentence: str) -> None:
     done = serve_here(tmp_path, "--port=0", option)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert sentence in done.stderr
     assert "secret" not in done.stderr
     check_plain(done.stderr, done.stdout)
+    name = option.removeprefix("--").partition("=")
+    (tmp_path / "config.toml").write_text(f"{name[0]} = '{name[2]}'")
+    from_file = serve_here(tmp_path, "--port=0", "--config=config.toml")
+    assert from_file.exit_code == 2
+    assert sentence in from_file.stderr
+
+
+@pytest.mark.parametrize("name", ["store", "rail"])
+def test_the_environment_stands_between_command_line_and_file(tmp_path: Path, name: str) -> None:
+    """Each place gives a URL that is refused, so that the refusal tells which one was taken."""
+    (tmp_path / "config.toml").write_text(f"{name} = 'file:x'")
+
+    def refused(*options: str, **environment: str) -> str:
+        with contextlib.chdir(tmp_path):
+            done = CliRunner(env=environment).invoke(main, ["serve", "--port=0", *options])
+        assert done.exit_code == 2
+        return done.stderr
+
+    def url(place: str) -> str:
+        return f"{place}:x"
+
+    variable = {f"NONBIS_{name.upper()}": url("environment")}
+    assert "'file" in refused("--config=config.toml")
+    assert "'environment" in refused(**variable)
+    assert "'environment" in refused("--config=config.toml", **variable)
+    assert "'option" in refused("--config=config.toml", f"--{name}={url('option')}", **variable)
 
 
 def test_the_sentence_and_the_code_come_out_of_a_real_process(tmp_path: Path) -> None:

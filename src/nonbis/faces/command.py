@@ -17,10 +17,11 @@ import click
 import msgspec
 
 from nonbis import failpoints
-from nonbis.core.policy import SettingsUnsafe
 from nonbis.errors import NonbisError
 from nonbis.faces.settings import ServiceSettings, load_settings
+from nonbis.opening import DEFAULT_RAIL, DEFAULT_STORE
 
+_log = logging.getLogger("nonbis.service")
 WORKER_VARIABLE = "NONBIS_WORKER"
 """The settings of one of several workers, from its parent."""
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -28,8 +29,20 @@ GC_THRESHOLDS = (50_000, 20, 50)
 
 
 @click.command("serve")
-@click.option("--store", metavar="URL", help="Where operations are kept. Default: sqlite:///nonbis.db")
-@click.option("--rail", metavar="URL", help="What makes the transfers. Default: simulated:")
+@click.option(
+    "--store",
+    metavar="URL",
+    envvar="NONBIS_STORE",
+    show_envvar=True,
+    help=f"Where operations are kept. Default: {DEFAULT_STORE}",
+)
+@click.option(
+    "--rail",
+    metavar="URL",
+    envvar="NONBIS_RAIL",
+    show_envvar=True,
+    help=f"What makes the transfers. Default: {DEFAULT_RAIL}",
+)
 @click.option("--host", metavar="H", help="Loopback address to listen on. Default: 127.0.0.1")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="P", help="Port; 0: a free one. Default: 8000")
 @click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Processes. Default: 1")
@@ -44,17 +57,21 @@ GC_THRESHOLDS = (50_000, 20, 50)
 )
 @click.option("--raise-config", is_flag=True, default=None, help="Make these settings the store's agreement.")
 def serve(config: Path | None, **given: Any) -> None:
-    """Run the payment service."""
+    """Run the payment service.
+
+    The command line stands over the environment, and that over the file of --config.
+    """
     _log_to_stderr()
     try:
         settings = load_settings(config, **given)
         failpoint = failpoints.from_environment()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
         listening = _reserve(settings.host, settings.port)
         if settings.workers > 1:
             sys.exit(_supervise(settings, listening))
         _run(settings, failpoint, listening)
-    except SettingsUnsafe as error:
-        raise click.UsageError(str(error)) from error
     except (NonbisError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -116,10 +133,12 @@ async def _serve(settings: ServiceSettings, failpoint: failpoints.Failpoint, por
     waiting = loop.create_task(stopping.wait())
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+    _log.info("stopping: no new payments; those under way have %g s to finish", settings.policy.stop_seconds)
     await service.drain()
     server.stop()  # type: ignore[no-untyped-call]  # the server has no annotation here
     await running
     await service.close()
+    _log.info("stopped")
 
 
 def _supervise(settings: ServiceSettings, port: int) -> int:

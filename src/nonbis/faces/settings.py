@@ -10,6 +10,7 @@ import msgspec
 
 from nonbis.core.currencies import EXPONENTS
 from nonbis.core.policy import Policy, SettingsUnsafe
+from nonbis.opening import DEFAULT_RAIL, DEFAULT_STORE, check_urls
 
 BODY_BYTES_MAX = 1 << 20
 LIST_LIMIT_DEFAULT = 100
@@ -29,8 +30,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         policy: the engine's settings.
     """
 
-    store: str = "sqlite:///nonbis.db"
-    rail: str = "simulated:"
+    store: str = DEFAULT_STORE
+    rail: str = DEFAULT_RAIL
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
@@ -40,6 +41,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     policy: Policy = msgspec.field(default_factory=Policy)
 
     def __post_init__(self) -> None:
+        try:
+            check_urls(self.store, self.rail)
+        except ValueError as error:
+            raise SettingsUnsafe(str(error)) from None
         if not 0 <= self.port <= 65535:
             raise SettingsUnsafe(f"port must be 0 to 65535, not {self.port}")
         if self.workers < 1:
@@ -82,4 +87,12 @@ def load_settings(path: Path | None, **given: object) -> ServiceSettings:
     try:
         return msgspec.convert(members, ServiceSettings)
     except msgspec.ValidationError as error:
-        raise SettingsUnsafe(f"{path or 'the command line'}: {error}") from error
+        raise SettingsUnsafe(f"{path or 'the settings'}: {_in_words(str(error))}") from error
+
+
+def _in_words(said: str) -> str:
+    """What msgspec says of a value, with the member before it and not as a path behind it."""
+    sentence, _, path = said.partition(" - at `$.")
+    words = sentence.replace("`", "").replace("Object contains unknown field", "there is no setting")
+    member = path.removesuffix("`")
+    return f"{member}: {words}" if member else words

@@ -49,6 +49,8 @@ def parse_rail_url(url: str) -> RailUrl:
         return SimulatedRailUrl(_ledger_path(rest))
     if colon and scheme.lower() in _PORTS:
         return _http(url)
+    if colon and scheme.lower() == "ledger":
+        raise ValueError("this version has no rail ledger: yet; it has simulated:, http:// and https://")
     raise ValueError(f"the rail URL must begin with simulated:, http:// or https://, not {scheme[:40]!r}")
 
 
