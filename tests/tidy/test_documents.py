@@ -53,7 +53,10 @@ def test_a_document_that_lies_is_found(planted: str, told: str, tmp_path: Path) 
 
 
 def test_documents_are_run_in_a_terminal_as_it_is_opened(tmp_path: Path) -> None:
-    play("```console\n$ echo $COLUMNS\n80\n```\n", tmp_path)
+    with Stage(tmp_path) as stage:
+        assert stage._environment()["COLUMNS"] == "80"
+        (step,) = steps_of("```console\n$ echo $COLUMNS\n80\n```\n")
+        stage.run(step)
 
 
 def test_a_session_is_read_line_by_line(tmp_path: Path) -> None:
