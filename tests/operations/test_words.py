@@ -147,6 +147,8 @@ def line(because: str | None, who: str | None = None, rule: str = "report unknow
     ("because", "told"),
     [
         ("OutcomeUnknown: the connection was reset", ": the connection was reset"),
+        ("OutcomeUnknown: no answer: RemoteProtocolError: it closed.", ": no answer: it closed."),
+        ("OutcomeUnknown: no answer: ReadTimeout: ", ": no answer: read timeout"),
         ("CancelledError: ", ": cancelled"),
         ("ReadTimeout: ", ": read timeout"),
         (None, ""),

@@ -41,8 +41,8 @@ HAPPENED: Final = {
     Kind.RETRY: "another attempt began",
 }
 """What each event is to a person who reads the journal."""
-_RAISED: Final = re.compile(r"([A-Z]\w*[a-z0-9][A-Z]\w*): ?(.*)", re.DOTALL)
-"""How the engine writes down what was raised: the class, then what it says, which may be nothing."""
+_CLASS: Final = re.compile(r"(?:^|(?<=: ))([A-Z]\w*[a-z0-9][A-Z]\w*): ?(?=(.?))", re.DOTALL)
+"""How programs write down what was raised: the class, then what it says, which may be nothing."""
 
 
 def duration(seconds: float) -> str:
@@ -103,14 +103,10 @@ def _needs_force(row: Detail, early: bool) -> str:
 def why(line: JournalLine) -> str:
     """Why a line is in the journal: a person's words as they are, a program's without its class names."""
     because = line.because or ""
-    if line.who is not None and because:
+    if because and (line.who is not None or _CLASS.match(because) is None):
         return because
-    raised = _RAISED.fullmatch(because)
-    if raised is None and because:
-        return because
-    happened = _happened(line.rule)
-    said = "" if raised is None else raised[2].strip() or _spelled(raised[1])
-    return ": ".join(part for part in (happened, said) if part)
+    said = _CLASS.sub(lambda raised: "" if raised[2] else _spelled(raised[1]), because)
+    return ": ".join(part for part in (_happened(line.rule), said) if part)
 
 
 def _happened(rule: str) -> str:
