@@ -124,8 +124,6 @@ REFUSED: dict[str, tuple[bytes, int, bytes | None]] = {
     "not ASCII": (post_head(with_length(BODY), name=b"b\xfccher") + BODY, 400, b"name-malformed"),
     "two lines": (post_head(b"idempotency-key: b", with_length(BODY)) + BODY, 400, b"name-malformed"),
     "no name": (post_head(with_length(BODY), name=None) + BODY, 400, b"name-missing"),
-    # The HTTP server in front refuses what can't stand in a header, with a 400 of its own: there is no
-    # problem document, because the service never sees the request.
     "a control character": (post_head(with_length(BODY), name=b"a\x01b") + BODY, 400, None),
     "NUL in a header": (post_head(with_length(BODY), name=b"a\x00b") + BODY, 400, None),
     "no body": (post_head(), 400, b"body-malformed"),
@@ -143,6 +141,11 @@ REFUSED: dict[str, tuple[bytes, int, bytes | None]] = {
 }
 
 
+# What can't stand in a header is refused by granian with an empty 400, not a problem document: the service
+# never sees the request. Uvicorn lets some of it through, and then it is an ordinary refusal.
+NEVER_SEEN = ("a control character", "NUL in a header")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_raw_bytes(tmp_path: Path, kind: str) -> None:
     """Refused by the service with its problem, or by the server before the service sees it."""
@@ -151,7 +154,7 @@ def test_raw_bytes(tmp_path: Path, kind: str) -> None:
             told, body = raw(port, sent)
             assert told == status, (case, told, body)
             assert code is None or code in body, (case, body)
-            assert code is not None or b"problems/" not in body, (case, body)
+            assert case not in NEVER_SEEN or body == b"" or kind == "uvicorn", (case, body)
             assert b"Traceback" not in body, case
         assert exchange(port, "GET", "/payments").json == {"data": [], "next": None}
         assert site.transfers() == 0
@@ -239,6 +242,27 @@ def test_a_request_in_flight_finishes_before_the_stop(tmp_path: Path, workers: i
         caller.join(10)
         assert [(answer.status, answer.json["state"]) for answer in answers] == [(201, "applied")]
         assert (site.transfers(), site.in_doubt()) == (1, [])
+
+
+def test_several_workers_say_once_that_they_serve(tmp_path: Path) -> None:
+    """When the last of them does; one that replaces another says nothing."""
+    with Site(tmp_path) as site:
+        server = site.serve("--workers=3")
+        until(lambda: server.log.read_text().count("nonbis serves "), what="the word")
+        assert f"nonbis serves http://127.0.0.1:{server.port} on {site.store} with 3 workers\n" in (
+            server.log.read_text()
+        )
+        first = children_of(server.pid)
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: len(set(children_of(server.pid)) - set(first)) == 1, what="another worker")
+        until(lambda: server.pay("order-1").status == 201, what="a payment")
+        assert server.stop() == 0
+        assert server.log.read_text().count("nonbis serves ") == 1
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
 
 
 def test_a_long_stop_is_not_taken_for_a_loss(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ async def _serve(settings: ServiceSettings, failpoint: failpoints.Failpoint, por
         loop.add_signal_handler(number, stopping.set)
     _settle_memory()
     running = loop.create_task(server.serve())
+    await asyncio.sleep(0)  # its first step binds the port
     click.echo(f"nonbis serves http://{settings.host}:{port} on {service.engine.store.url}")
     sys.stdout.flush()
     waiting = loop.create_task(stopping.wait())
@@ -150,7 +152,9 @@ def _supervise(settings: ServiceSettings, port: int) -> int:
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     environment = {**os.environ}
-    children = [_spawn(settings, port, environment) for _ in range(settings.workers)]
+    said, say = os.pipe()
+    threading.Thread(target=_tell_when_all_serve, args=(said, settings.workers), daemon=True).start()
+    children = [_spawn(settings, port, environment, say) for _ in range(settings.workers)]
     environment.pop(failpoints.VARIABLE, None)
     code = 0
     while signal.sigwait(signals) == signal.SIGCHLD:
@@ -159,7 +163,7 @@ def _supervise(settings: ServiceSettings, port: int) -> int:
         if code > 0:
             break
         for child in ended:
-            children[children.index(child)] = _spawn(settings, port, environment)
+            children[children.index(child)] = _spawn(settings, port, environment, say)
     for child in children:
         child.terminate()
     for child in children:
@@ -167,11 +171,23 @@ def _supervise(settings: ServiceSettings, port: int) -> int:
     return max(code, 0)
 
 
-def _spawn(settings: ServiceSettings, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _tell_when_all_serve(said: int, workers: int) -> None:
+    """Pass on what the last of the workers says when it serves, and nothing of those that come later."""
+    with os.fdopen(said) as lines:
+        for count, line in enumerate(lines, 1):
+            if count == workers:
+                click.echo(f"{line.rstrip()} with {workers} workers")
+                sys.stdout.flush()
+
+
+def _spawn(
+    settings: ServiceSettings, port: int, environment: dict[str, str], say: int
+) -> subprocess.Popen[bytes]:
     own = msgspec.structs.replace(settings, workers=1, port=port)
     return subprocess.Popen(
         [sys.executable, "-c", "from nonbis.faces.command import work; work()"],
         env={**environment, WORKER_VARIABLE: msgspec.json.encode(own).decode()},
+        stdout=say,
     )
 
 
