@@ -220,9 +220,10 @@ def _settle(world: World, state: Situation, row: Record, actions: Actions) -> No
         if world.setup.finds:
             _ask(world, state, row, actions)
         _say_failed(world, state, row, actions)
-    elif situation(row) == SETTLED and world.setup.finds and _found(state, row) is Kind.FOUND_APPLIED:
-        corrected = _written(world, state, row, Kind.FOUND_APPLIED, attempt=row.attempt)
-        _append(actions, "rail is asked again about a settled reference: applied", corrected)
+    elif situation(row) == SETTLED and world.setup.finds:
+        kind, passed = _found(state, row), present_phase(state) == 2
+        verified = _written(world, state, row, kind, attempt=row.attempt, may_settle=passed)
+        _append(actions, f"asked again about a settled reference: {kind}", verified)
     if (row.state is State.IN_DOUBT or row.contradicted) and any(state.effects):
         said = _written(world, state, row, Kind.PERSON_APPLIED, PERSON)
         _append(actions, "person: applied", said, progress=False)
