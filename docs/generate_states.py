@@ -11,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from nonbis.core.machine import GUARDS, NONE, ROWS, SITUATIONS, TRANSITIONS, Transition
+from nonbis.core.conditions import GUARDS
+from nonbis.core.machine import NONE, ROWS, SITUATIONS, TRANSITIONS, Transition
 from nonbis.core.messages import Kind
 
 PAGE = Path(__file__).with_name("states.md")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nonbis.core.conditions import send_bit
 from nonbis.core.ids import pack_id
 from nonbis.core.machine import (
     ACCEPTED,
@@ -23,7 +24,6 @@ from nonbis.core.machine import (
     SETTLED,
     decide,
     needs_attention,
-    send_bit,
     situation,
 )
 from nonbis.core.messages import Decision, Event, JournalKind, Kind, Moment, Reason, Record, State

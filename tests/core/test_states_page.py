@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from nonbis.core.machine import GUARDS, SITUATIONS, TRANSITIONS
+from nonbis.core.conditions import GUARDS
+from nonbis.core.machine import SITUATIONS, TRANSITIONS
 from nonbis.core.messages import Kind
 
 DOCS = Path(__file__).parents[2] / "docs"

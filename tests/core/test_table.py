@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from nonbis.core.conditions import CHANGES, GUARDS
 from nonbis.core.machine import (
     ACCEPTED,
     APPLIED,
     CANCELLED,
-    CHANGES,
     FAILURES,
-    GUARDS,
     IN_DOUBT,
     NONE,
     REJECTED,

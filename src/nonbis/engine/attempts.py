@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from nonbis.core.ids import format_id
@@ -22,6 +24,10 @@ from nonbis.errors import AnswerLost, NonbisError
 from nonbis.failpoints import Failpoint
 
 _log = logging.getLogger("nonbis.attempts")
+
+CLAIM_GRACE_SECONDS = 2.0
+"""A store that does answer, however badly, is given up by the writer first, which knows more: whether
+nothing was sent at all. Its last pause and an error that comes just in time fit in here."""
 
 
 class Ready(NamedTuple):
@@ -42,6 +48,7 @@ class Attempts:
         loop = asyncio.get_running_loop()
         self._for_the_effect = Patience(loop, policy.effect_timeout_seconds)
         self._for_the_store = Patience(loop, policy.store_wait_seconds)
+        self._for_the_claim = Patience(loop, policy.store_wait_seconds + CLAIM_GRACE_SECONDS)
 
     def knows(self, record: Record) -> bool:
         """Whether the row's present send is under way here, or its report not yet durable."""
@@ -130,6 +137,15 @@ class Attempts:
         """Callers wait for the store only so long; the write goes on without them."""
         return self._for_the_store.begin(lambda: flight.give_up(_not_taken_yet()))
 
+    @contextmanager
+    def claiming(self, flight: Flight) -> Iterator[None]:
+        """Callers wait only so long for the answer to a claim; the claim itself goes on without them."""
+        wait = self._for_the_claim.begin(lambda: flight.give_up(claim_unanswered()))
+        try:
+            yield
+        finally:
+            self._for_the_claim.end(wait)
+
     def _end_the_wait(self, flight: Flight, record: Record) -> None:
         """The effect's time-out ends the wait, never the send: a late report still counts."""
         self._tasks.spawn(self.doubt(flight, record, "the effect has not answered within its time-out"))
@@ -154,3 +170,8 @@ class Attempts:
 
 def _not_taken_yet() -> AnswerLost:
     return AnswerLost("the store has not taken the outcome yet; it is unknown to this caller")
+
+
+def claim_unanswered() -> AnswerLost:
+    """What callers are told whose claim is neither done nor surely not done."""
+    return AnswerLost("the store has not answered the claim; what becomes of it is unknown to this caller")

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from nonbis.core.conditions import reference_was_used
 from nonbis.core.ids import format_id
-from nonbis.core.machine import decide, reference_was_used
+from nonbis.core.machine import decide
 from nonbis.core.messages import Event, Kind, Reason, Record, State
 from nonbis.core.names import reference
 from nonbis.core.payments import Outcome, decode_outcome
 from nonbis.core.policy import Agreement, Policy, joined, weaker
-from nonbis.engine.attempts import Attempts, Ready
+from nonbis.engine.attempts import CLAIM_GRACE_SECONDS, Attempts, Ready, claim_unanswered
 from nonbis.engine.effects import Effect, Effects
 from nonbis.engine.flights import Answer, Call, Flight, Standing, matches, standing_of
 from nonbis.engine.presence import Presence
@@ -116,7 +117,7 @@ class Engine:
 
     async def _join(self, flight: Flight, call: Call, effect: Effect, wait_seconds: float | None) -> Answer:
         """A second call for a name in flight: compared with the row first, then told or made to wait."""
-        record = await flight.entered()
+        record = flight.record or await self._entered(flight)
         if not matches(call, record):
             return Answer(standing=Standing.MISMATCH, record=record, request=flight.request)
         seconds = self.policy.wait_seconds if wait_seconds is None else wait_seconds
@@ -127,6 +128,14 @@ class Engine:
             # the first caller's request was not the row's; this one's is, so it looks for itself
             return await self.run(call, effect, wait_seconds=wait_seconds)
         return Answer(standing=answer.standing, record=answer.record, outcome=answer.outcome, replayed=True)
+
+    async def _entered(self, flight: Flight) -> Record:
+        """The row of a flight whose claim is under way; a caller waits no longer for it than the first."""
+        try:
+            async with asyncio.timeout(self.policy.store_wait_seconds + CLAIM_GRACE_SECONDS):
+                return await flight.entered()
+        except TimeoutError:
+            raise claim_unanswered() from None
 
     def _take_off(self, digest: bytes) -> Flight:
         flight = self._flights[digest] = Flight(lambda: self._flights.pop(digest, None))
@@ -177,7 +186,8 @@ class Engine:
         )
         flight.claiming = number
         decision = decide(None, event)
-        existing = await self.writer.claim(decision, call)
+        with self._attempts.claiming(flight):
+            existing = await self.writer.claim(decision, call)
         if existing is not None:
             if existing.record.id == number:
                 existing = await self._disown(existing)
