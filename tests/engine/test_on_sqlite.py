@@ -165,7 +165,7 @@ async def test_a_store_that_is_closed_under_the_engine_sends_nothing(path: Path)
 @on_file
 async def test_a_file_that_another_writer_holds_is_told_as_away_and_served_again(path: Path) -> None:
     rail = ScriptedRail()
-    process = await Process.open(path, rail, store_wait_seconds=0.5)
+    process = await Process.open(path, rail)
     await process.pay()
     other = apsw.Connection(str(path))
     other.execute("begin immediate")
