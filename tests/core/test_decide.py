@@ -40,6 +40,10 @@ def test_the_same_question_has_the_same_answer(record: Record, happened: Event) 
     assert msgspec.structs.asdict(record) == before
 
 
+def test_a_write_is_guarded_by_the_stamp_that_was_read() -> None:
+    assert decide(row(), event(Kind.REPORT_APPLIED)).expected == STAMP
+
+
 @given(rows | st.none(), events)
 def test_every_write_is_guarded_and_freshly_stamped(record: Record | None, happened: Event) -> None:
     decision = decide(record, happened)

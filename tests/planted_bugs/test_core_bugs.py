@@ -330,7 +330,7 @@ def test_an_unguarded_advance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
         decision = true_decide(record, event)
         return messages.Decision(decision.record, None, decision.journal, decision.rule)
 
-    test = test_decide.test_every_write_is_guarded_and_freshly_stamped
+    test = test_decide.test_a_write_is_guarded_by_the_stamp_that_was_read
     assert not caught(test)
     monkeypatch.setattr(test_decide, "decide", forgetful)
     assert caught(test)
