@@ -12,7 +12,7 @@ import asyncio
 import logging
 
 from nonbis.core.ids import format_id
-from nonbis.core.messages import Kind, Record, State
+from nonbis.core.messages import Kind, Record
 from nonbis.core.names import reference
 from nonbis.engine.effects import Effect
 from nonbis.engine.engine import Engine
