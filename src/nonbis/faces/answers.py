@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nonbis.core import windows
+from nonbis.core.conditions import reference_was_used
 from nonbis.core.ids import format_id
 from nonbis.core.messages import Reason, Record, State
 from nonbis.core.payments import Transfer, decode_transfer, differing_members
@@ -114,4 +115,6 @@ class AnswerWriter:
         return facts.finds or windows.may_resend(record, self._engine.time.now(), self._engine.policy, facts)
 
     def _may_retry(self, record: Record) -> bool:
+        if reference_was_used(record) and (record.rail, record.account) not in self._rails:
+            return False  # only a process with the row's own rail makes another attempt
         return windows.may_retry(record, self._engine.time.now(), self._engine.policy)
