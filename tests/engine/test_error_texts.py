@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from nonbis.engine.flights import Standing
 from tests.engine.test_on_sqlite import Process, on_file
 from tests.simulation.rail import ScriptedRail, raises_after
 
+PATIENCE_SECONDS = 10.0
 TEXTS = {"a lone surrogate \udcff": "a lone surrogate \\udcff", "a NUL \0": "a NUL \\0"}
 
 
@@ -21,7 +23,7 @@ def test_an_error_text_that_no_store_can_hold_is_written_in_other_signs(text: st
         rail = ScriptedRail()
         rail.script(raises_after(RuntimeError(text)))
         process = await Process.open(path, rail)
-        answer = await process.pay()
+        answer = await asyncio.wait_for(process.pay(), PATIENCE_SECONDS)
         assert answer.standing is Standing.IN_DOUBT
         row = await process.row()
         assert row.state is State.IN_DOUBT
