@@ -68,7 +68,7 @@ async def outvoted(world: World) -> Engine:
     engine = await world.engine()
     assert (await world.pay(engine, "before")).record.state is State.APPLIED
     await world.engine(ScriptedRail(settle_window_seconds=900.0))
-    await engine.keep_to_agreement()
+    await Sweeper(engine).beat()
     return engine
 
 
@@ -88,7 +88,7 @@ async def test_it_takes_claims_again_as_soon_as_the_agreement_allows_it(world: W
     with pytest.raises(StoreUnsafe):
         await shorter.start()
     await shorter.start(raise_config=True)
-    await engine.keep_to_agreement()
+    await Sweeper(engine).beat()
     assert (await world.pay(engine)).record.state is State.APPLIED
 
 
@@ -96,5 +96,5 @@ async def test_it_takes_claims_again_as_soon_as_the_agreement_allows_it(world: W
 async def test_a_process_that_is_not_the_weaker_one_goes_on(world: World) -> None:
     engine = await world.engine()
     await world.engine(ScriptedRail(name="another", settle_window_seconds=900.0))
-    await engine.keep_to_agreement()
+    await Sweeper(engine).beat()
     assert (await world.pay(engine)).record.state is State.APPLIED

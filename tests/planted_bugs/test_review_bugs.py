@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from nonbis.core import conditions, windows
 from nonbis.core.machine import needs_attention
 from nonbis.core.messages import Kind, Reason, Record
 from nonbis.core.policy import Agreement, joined, settle_seconds
-from nonbis.engine import engine, writing
+from nonbis.engine import attempts, engine, writing
 from nonbis.engine.attempts import Attempts
 from nonbis.engine.engine import Engine
 from nonbis.engine.flights import Standing, standing_of
@@ -52,7 +53,7 @@ async def _keeps_on(self: Engine) -> None:
 
 
 async def _outvoted_for_good(self: Engine) -> None:
-    if not self._outvoted:
+    if not self.outvoted:
         await keep_to_agreement(self)
 
 
@@ -234,7 +235,9 @@ def test_the_fault_is_caught(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> N
 def test_words_written_as_they_come_are_caught(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_writable", lambda words: words)
+    for module in (writing, attempts):
+        monkeypatch.setattr(module, "writable", lambda words: words)
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # no report can hold the words
     monkeypatch.setattr(test_error_texts, "PATIENCE_SECONDS", 1.0)
     with pytest.raises((AssertionError, TimeoutError)):
         test_error_texts.test_an_error_text_that_no_store_can_hold_is_written_in_other_signs(text, tmp_path)

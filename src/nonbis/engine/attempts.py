@@ -19,7 +19,7 @@ from nonbis.engine.patience import Patience
 from nonbis.engine.sends import SendGate, report_of
 from nonbis.engine.tasks import Tasks
 from nonbis.engine.timekeeping import Deadline
-from nonbis.engine.writing import Applied, Observation, Writer
+from nonbis.engine.writing import Applied, Observation, Writer, writable
 from nonbis.errors import AnswerLost, NonbisError
 from nonbis.failpoints import Failpoint
 
@@ -104,7 +104,7 @@ class Attempts:
                 because = f"the receipt is for another {member}: {receipt!r}"
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (one table sorts them all)
             kind = report_of(error) if began else Kind.REPORT_NOT_SENT
-            because = f"{type(error).__name__}: {error}"
+            because = writable(f"{type(error).__name__}: {error}")
         if kind is Kind.REPORT_UNKNOWN:
             receipt = None
             _log.warning("%s: the outcome is unknown: %s", gate.operation, because)

@@ -57,7 +57,7 @@ class Engine:
         self._mine = Agreement(
             send_deadline_seconds=self.policy.send_deadline_seconds, rails=tuple(effects.facts)
         )
-        self._outvoted = ""
+        self.outvoted = ""
         self.writer = Writer(store, self.presence, self.time, self.policy, self._mine)
         self.tasks = Tasks()
         self._attempts = Attempts(self.writer, self.policy, self.tasks, failpoint or Failpoint(None))
@@ -92,9 +92,9 @@ class Engine:
         """Take no more claims if this process has become the weaker one; ask again at each beat."""
         agreed = await self.store.agreement()
         less = weaker(agreed, self._mine) if agreed is not None else []
-        if less and not self._outvoted:
+        if less and not self.outvoted:
             _log.error("no more claims are taken here: %s", "; ".join(less))
-        self._outvoted = f"this process promises less than is agreed: {'; '.join(less)}" if less else ""
+        self.outvoted = f"this process promises less than is agreed: {'; '.join(less)}" if less else ""
 
     # -- one call ------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Engine:
             return await self._join(flight, call, effect, wait_seconds)
         if self._stopping:
             raise EngineStopping("the service is being stopped")
-        if self._outvoted:
-            raise StoreUnavailable(self._outvoted)
+        if self.outvoted:
+            raise StoreUnavailable(self.outvoted)
         flight = self._take_off(call.digest)
         self.tasks.spawn(self._fly(flight, self._carry_out(flight, call, effect)))
         return await flight.result()

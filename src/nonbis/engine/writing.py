@@ -265,7 +265,7 @@ class Writer:
             attempt=record.attempt,
             rule=decision.rule,
             who=observation.who if observation else "",
-            because=_writable(observation.because) if observation else "",
+            because=writable(observation.because) if observation else "",
         )
 
     def speaks_for(self, machine: int) -> bool:
@@ -350,6 +350,6 @@ class Writer:
         )
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
     """Words of errors may hold what no store can write: lone surrogates, NUL."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

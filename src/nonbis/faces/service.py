@@ -112,6 +112,8 @@ class PaymentService:
         """Whether this process would take a payment now: the store reads and writes, no stop is under way."""
         if not self.ready:
             return unavailable("The service is being stopped.")
+        if self.engine.outvoted:
+            return unavailable("This process promises less than the others of its store have agreed on.")
         try:
             async with asyncio.timeout(self.engine.policy.store_wait_seconds):
                 await self.engine.store.age_ms()

@@ -87,6 +87,7 @@ class Sweeper:
         """Count one beat, and look whose count stands still. Raises StoreError."""
         self._beats += 1
         try:
+            await self._engine.keep_to_agreement()
             await self._beat()
             await self._watch_others()
         except BaseException as error:
