@@ -81,6 +81,51 @@ def _transfer_asked_for(currency: str) -> Json:
     return members
 
 
+def _payment() -> Json:
+    return {
+        "type": "object",
+        "required": [
+            "id",
+            "state",
+            "amount",
+            "currency",
+            "destination",
+            "attempt",
+            "created_at",
+            "changed_at",
+            "receipt",
+        ],
+        "properties": {
+            "id": {"type": "string", "pattern": ID_PATTERN, "description": "machine:sequence"},
+            "state": {"enum": [state.value for state in State]},
+            "reason": {"enum": [reason.value for reason in Reason], "description": "Why it failed."},
+            "contradicted": {"const": True, "description": "There is evidence against this state."},
+            **_transfer(),
+            "attempt": {"type": "integer", "minimum": 1},
+            "created_at": {"type": "string", "format": "date-time"},
+            "changed_at": {"type": "string", "format": "date-time"},
+            "receipt": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Receipt"}]},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _receipt() -> Json:
+    return {
+        "type": "object",
+        "required": ["reference"],
+        "properties": {
+            "reference": {"type": "string", "description": "The rail's idempotency key."},
+            "amount": {"type": "integer"},
+            "currency": {"type": "string"},
+            "destination": {"type": "string"},
+            "at": {"type": "string"},
+            "id": {"type": "string"},
+        },
+        "additionalProperties": False,
+    }
+
+
 def schemas(currency: str) -> Json:
     """All schemas, for a service that takes this currency where none is named."""
     uuid = {
@@ -95,45 +140,8 @@ def schemas(currency: str) -> Json:
             "properties": {**_transfer_asked_for(currency), "uuid": uuid},
             "additionalProperties": False,
         },
-        "Payment": {
-            "type": "object",
-            "required": [
-                "id",
-                "state",
-                "amount",
-                "currency",
-                "destination",
-                "attempt",
-                "created_at",
-                "changed_at",
-                "receipt",
-            ],
-            "properties": {
-                "id": {"type": "string", "pattern": ID_PATTERN, "description": "machine:sequence"},
-                "state": {"enum": [state.value for state in State]},
-                "reason": {"enum": [reason.value for reason in Reason], "description": "Why it failed."},
-                "contradicted": {"const": True, "description": "There is evidence against this state."},
-                **_transfer(),
-                "attempt": {"type": "integer", "minimum": 1},
-                "created_at": {"type": "string", "format": "date-time"},
-                "changed_at": {"type": "string", "format": "date-time"},
-                "receipt": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Receipt"}]},
-            },
-            "additionalProperties": False,
-        },
-        "Receipt": {
-            "type": "object",
-            "required": ["reference"],
-            "properties": {
-                "reference": {"type": "string", "description": "The rail's idempotency key."},
-                "amount": {"type": "integer"},
-                "currency": {"type": "string"},
-                "destination": {"type": "string"},
-                "at": {"type": "string"},
-                "id": {"type": "string"},
-            },
-            "additionalProperties": False,
-        },
+        "Payment": _payment(),
+        "Receipt": _receipt(),
         "State": {
             "type": "object",
             "required": ["state"],
